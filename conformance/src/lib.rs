@@ -1,0 +1,1 @@
+//! Op cases, golden logits and peers' vectors.

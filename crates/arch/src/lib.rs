@@ -1,0 +1,1 @@
+//! From a checkpoint to a plan: one file per family.

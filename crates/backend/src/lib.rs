@@ -1,0 +1,1 @@
+//! The backend trait and the reference backend that defines every op.

@@ -1,0 +1,3 @@
+//! The `cera` program.
+
+fn main() {}

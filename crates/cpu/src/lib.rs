@@ -1,0 +1,1 @@
+//! The CPU backend: packed panels, tiers, one wake a step.

@@ -1,0 +1,1 @@
+//! The cera engine: load a model, hold sequences, generate.

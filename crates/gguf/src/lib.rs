@@ -1,0 +1,1 @@
+//! GGUF files: metadata and tensor slices, reader and writer.

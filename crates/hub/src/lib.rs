@@ -1,0 +1,1 @@
+//! From a model's name to a file on this machine.

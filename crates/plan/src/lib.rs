@@ -1,0 +1,1 @@
+//! The waist: a model as a list of typed ops.

@@ -1,0 +1,1 @@
+//! What a block of quantized weights means: one file per format.

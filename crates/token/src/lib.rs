@@ -1,0 +1,1 @@
+//! Tokenizers, streaming detokenizer, chat templates.
