@@ -1,1 +1,99 @@
 //! The waist: a model as a list of typed ops.
+//!
+//! An architecture records a [`Plan`] once, at load ([`graph`]); [`fuse`] rewrites it for a backend;
+//! [`arena`] decides where each value lives; a backend runs it. Nothing here knows a model, a file format or
+//! a device.
+#![forbid(unsafe_code)]
+
+pub mod arena;
+mod error;
+mod fuse;
+pub mod graph;
+mod op;
+pub mod show;
+#[cfg(test)]
+mod testing;
+
+pub use error::Error;
+pub use fuse::fuse;
+pub use graph::{Graph, Layer, TensorShape, Tensors};
+pub use op::{Act, Attention, Fused, HeadPrep, KvLayer, LinearPart, Norm, Op, Rope, RopeStyle, Val, Wt};
+
+use cera_quant::Type;
+
+/// Which rows a value has.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum RowSet {
+    /// One row for each token of the step.
+    All,
+    /// One row for each row whose logits are wanted.
+    Wanted,
+}
+
+/// What a plan says of a value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Value {
+    /// Which rows it has.
+    pub rows: RowSet,
+    /// Elements in a row.
+    pub width: usize,
+}
+
+/// What a plan says of a weight: a range of rows of a tensor of the checkpoint.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Weight {
+    /// The tensor's name in the checkpoint.
+    pub name: String,
+    /// How its numbers are stored.
+    pub ty: Type,
+    /// The first row of the tensor that belongs to this weight; not 0 where a file stores matrices joined.
+    pub first_row: usize,
+    /// Rows (outputs) of this weight; 1 for a vector.
+    pub rows: usize,
+    /// Columns (inputs), the dimension that varies fastest.
+    pub cols: usize,
+}
+
+impl Weight {
+    /// Bytes of the weight as stored. The graph checked that a row is whole blocks and that nothing overflows.
+    pub fn bytes(&self) -> usize {
+        self.ty.row_bytes(self.cols).map_or(0, |b| b * self.rows)
+    }
+}
+
+/// What a plan says of a layer of the key-value cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Kv {
+    /// Heads stored a position.
+    pub heads: usize,
+    /// Elements of one head, of keys and of values alike.
+    pub head_dim: usize,
+    /// Positions that the layer's attention looks back, its own included.
+    pub window: Option<usize>,
+}
+
+/// A model as data: ops in order over numbered values.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Plan {
+    /// The ops, in an order that may be run as it stands.
+    pub ops: Vec<Op>,
+    /// Every value, by [`Val`].
+    pub values: Vec<Value>,
+    /// Every weight, by [`Wt`].
+    pub weights: Vec<Weight>,
+    /// Every layer of the cache, by [`KvLayer`].
+    pub kv: Vec<Kv>,
+    /// The logits: `[wanted, vocabulary]`.
+    pub logits: Val,
+}
+
+impl Plan {
+    /// Rows of the embedding table, which is what a token id may index.
+    pub fn vocabulary(&self) -> usize {
+        let table = self.ops.iter().find_map(|op| match op {
+            Op::Embed { table, .. } => Some(*table),
+            _ => None,
+        });
+        table.map_or(0, |t| self.weights[t.index()].rows)
+    }
+}

@@ -1,0 +1,303 @@
+//! Records a plan from straight-line code.
+//!
+//! An architecture's function calls these methods in the order of its paper. Nothing is returned as a
+//! `Result` on the way, so that such a function reads as the model's definition: the first fault is kept, the
+//! values that follow it are placeholders, and [`Graph::finish`] returns the fault.
+
+use std::cell::RefCell;
+
+use cera_quant::Type;
+
+use crate::{Act, Attention, Error, Kv, KvLayer, Norm, Op, Plan, Rope, RowSet, Val, Value, Weight, Wt};
+
+/// A tensor of the checkpoint, as the graph needs to know it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct TensorShape {
+    /// How its numbers are stored.
+    pub ty: Type,
+    /// Dimensions, the one that varies fastest first (GGUF's order).
+    pub dims: Vec<usize>,
+}
+
+/// The tensors of a checkpoint, by name.
+pub trait Tensors {
+    /// The tensor of that name, if the checkpoint has it.
+    fn find(&self, name: &str) -> Option<TensorShape>;
+}
+
+/// A plan being recorded.
+pub struct Graph<'a> {
+    tensors: &'a dyn Tensors,
+    eps: f32,
+    state: RefCell<State>,
+}
+
+#[derive(Default)]
+struct State {
+    ops: Vec<Op>,
+    values: Vec<Value>,
+    weights: Vec<Weight>,
+    kv: Vec<Kv>,
+    fault: Option<Error>,
+}
+
+/// One block of the model: the graph with `blk.N.` before each tensor's name.
+pub struct Layer<'a> {
+    g: &'a Graph<'a>,
+    n: usize,
+}
+
+impl<'a> Graph<'a> {
+    /// An empty graph over a checkpoint; `eps` belongs to every norm.
+    pub fn new(tensors: &'a dyn Tensors, eps: f32) -> Self {
+        Graph { tensors, eps, state: RefCell::default() }
+    }
+
+    /// Block `n` of the model.
+    pub fn layer(&'a self, n: usize) -> Layer<'a> {
+        Layer { g: self, n }
+    }
+
+    /// Whether the checkpoint has `{name}.weight`.
+    pub fn has(&self, name: &str) -> bool {
+        self.tensors.find(&format!("{name}.weight")).is_some()
+    }
+
+    /// Elements in a row of `x`.
+    pub fn width(&self, x: Val) -> usize {
+        self.state.borrow().values[x.index()].width
+    }
+
+    /// The tokens' rows of the embedding table `{name}.weight`, which must be `width` wide.
+    pub fn embed(&self, name: &str, width: usize) -> Val {
+        let table = self.matrix(name, width);
+        let out = self.value(RowSet::All, width);
+        self.push(Op::Embed { out, table });
+        out
+    }
+
+    /// The norm of each row, by `{name}.weight`.
+    pub fn rms_norm(&self, x: Val, name: &str) -> Val {
+        let norm = self.norm(name, self.width(x));
+        let out = self.like(x);
+        self.push(Op::RmsNorm { out, x, norm });
+        out
+    }
+
+    /// `x` times `{name}.weight`, plus `{name}.bias` where the checkpoint has one.
+    pub fn linear(&self, x: Val, name: &str) -> Val {
+        let w = self.matrix(name, self.width(x));
+        let width = self.state.borrow().weights[w.index()].rows;
+        let rows = self.state.borrow().values[x.index()].rows;
+        let out = self.value(rows, width);
+        self.push(Op::Linear { out, x, w });
+        let bias = format!("{name}.bias");
+        if self.tensors.find(&bias).is_none() {
+            return out;
+        }
+        let b = self.vector(bias, width);
+        let biased = self.like(out);
+        self.push(Op::Bias { out: biased, x: out, b });
+        biased
+    }
+
+    /// `a + b`.
+    pub fn add(&self, a: Val, b: Val) -> Val {
+        self.same_width(a, b, "the sum of");
+        let out = self.like(a);
+        self.push(Op::Add { out, a, b });
+        out
+    }
+
+    /// `act(gate) * up`.
+    pub fn glu(&self, gate: Val, up: Val, act: Act) -> Val {
+        self.same_width(gate, up, "the gated unit of");
+        let out = self.like(up);
+        self.push(Op::Glu { out, gate, up, act });
+        out
+    }
+
+    /// `x * by`; nothing is recorded for a factor of 1.
+    pub fn scale(&self, x: Val, by: f32) -> Val {
+        if by == 1.0 {
+            return x;
+        }
+        let out = self.like(x);
+        self.push(Op::Scale { out, x, by });
+        out
+    }
+
+    /// `cap * tanh(x / cap)`, where there is a cap.
+    pub fn softcap(&self, x: Val, cap: Option<f32>) -> Val {
+        let Some(cap) = cap else { return x };
+        let out = self.like(x);
+        self.push(Op::Softcap { out, x, cap });
+        out
+    }
+
+    /// The rows of `x` whose logits are wanted.
+    pub fn select_rows(&self, x: Val) -> Val {
+        let out = self.value(RowSet::Wanted, self.width(x));
+        self.push(Op::SelectRows { out, x });
+        out
+    }
+
+    /// Ends the recording with the value that holds the logits.
+    pub fn finish(self, logits: Val) -> Result<Plan, Error> {
+        let State { ops, values, weights, kv, fault } = self.state.into_inner();
+        match fault {
+            Some(fault) => Err(fault),
+            None => Ok(Plan { ops, values, weights, kv, logits }),
+        }
+    }
+
+    /// Keeps a fault of the configuration, unless there was one before it.
+    pub fn fault(&self, error: Error) {
+        self.state.borrow_mut().fault.get_or_insert(error);
+    }
+
+    fn push(&self, op: Op) {
+        self.state.borrow_mut().ops.push(op);
+    }
+
+    fn value(&self, rows: RowSet, width: usize) -> Val {
+        let values = &mut self.state.borrow_mut().values;
+        values.push(Value { rows, width });
+        Val(values.len() as u32 - 1)
+    }
+
+    fn like(&self, x: Val) -> Val {
+        let v = self.state.borrow().values[x.index()];
+        self.value(v.rows, v.width)
+    }
+
+    fn same_width(&self, a: Val, b: Val, what: &str) {
+        let (wa, wb) = (self.width(a), self.width(b));
+        if wa != wb {
+            self.fault(Error::Config(format!("{what} rows of {wa} and {wb} elements")));
+        }
+        let rows = |x: Val| self.state.borrow().values[x.index()].rows;
+        if rows(a) != rows(b) {
+            self.fault(Error::Config(format!("{what} rows of all tokens and rows of the wanted ones")));
+        }
+    }
+
+    fn norm(&self, name: &str, width: usize) -> Norm {
+        Norm { weight: self.vector(format!("{name}.weight"), width), eps: self.eps }
+    }
+
+    fn matrix(&self, name: &str, cols: usize) -> Wt {
+        self.weight(format!("{name}.weight"), None, cols)
+    }
+
+    fn vector(&self, tensor: String, len: usize) -> Wt {
+        self.weight(tensor, Some(1), len)
+    }
+
+    /// The weight for a whole tensor of `cols` columns, and of `rows` rows where that is known.
+    fn weight(&self, name: String, rows: Option<usize>, cols: usize) -> Wt {
+        let found = match self.tensors.find(&name) {
+            Some(t) => t,
+            None => {
+                self.fault(Error::Missing(name.clone()));
+                TensorShape { ty: Type::F32, dims: vec![cols, rows.unwrap_or(1)] }
+            }
+        };
+        // Trailing dimensions of 1 say nothing.
+        let significant = found.dims.iter().rposition(|&d| d != 1).map_or(1, |i| i + 1);
+        let dims = &found.dims[..significant.min(found.dims.len())];
+        let (have_cols, have_rows) = match *dims {
+            [c] => (c, 1),
+            [c, r] => (c, r),
+            _ => (0, 0),
+        };
+        if have_cols != cols || rows.is_some_and(|r| r != have_rows) || have_rows == 0 {
+            let expected = match rows {
+                Some(1) => format!("[{cols}]"),
+                Some(r) => format!("[{cols}, {r}]"),
+                None => format!("[{cols}, n]"),
+            };
+            self.fault(Error::Shape { name: name.clone(), found: format!("{:?}", found.dims), expected });
+        }
+        if found.ty.codec().is_none() {
+            self.fault(Error::Type { name: name.clone(), ty: found.ty.name() });
+        }
+        let weight = Weight { name, ty: found.ty, first_row: 0, rows: have_rows.max(1), cols };
+        let weights = &mut self.state.borrow_mut().weights;
+        // A tensor used twice (tied embeddings) is one weight.
+        let at = weights.iter().position(|w| *w == weight).unwrap_or_else(|| {
+            weights.push(weight);
+            weights.len() - 1
+        });
+        Wt(at as u32)
+    }
+}
+
+impl Layer<'_> {
+    fn name(&self, name: &str) -> String {
+        format!("blk.{}.{name}", self.n)
+    }
+
+    /// Whether the block has `{name}.weight`.
+    pub fn has(&self, name: &str) -> bool {
+        self.g.has(&self.name(name))
+    }
+
+    /// The norm of each row.
+    pub fn rms_norm(&self, x: Val, name: &str) -> Val {
+        self.g.rms_norm(x, &self.name(name))
+    }
+
+    /// `x` times the block's matrix, plus its bias where the checkpoint has one.
+    pub fn linear(&self, x: Val, name: &str) -> Val {
+        self.g.linear(x, &self.name(name))
+    }
+
+    /// The norm of each head of `head_dim` elements, where the checkpoint has such a norm.
+    pub fn head_norm(&self, x: Val, name: &str, head_dim: usize) -> Val {
+        if !self.has(name) {
+            return x;
+        }
+        let norm = self.g.norm(&self.name(name), head_dim);
+        let out = self.g.like(x);
+        self.g.push(Op::HeadNorm { out, x, head_dim, norm });
+        out
+    }
+
+    /// The rotation of each head of `head_dim` elements; a layer without positions has none.
+    pub fn rope(&self, x: Val, head_dim: usize, rope: Option<Rope>) -> Val {
+        let Some(rope) = rope else { return x };
+        let out = self.g.like(x);
+        self.g.push(Op::Rope { out, x, head_dim, rope });
+        out
+    }
+
+    /// The weight that holds the rope's frequency divisors, where the checkpoint has it.
+    pub fn rope_factors(&self, dims: usize) -> Option<Wt> {
+        let name = "rope_freqs";
+        self.g.has(name).then(|| self.g.vector(format!("{name}.weight"), dims / 2))
+    }
+
+    /// Stores `k` and `v` in a new layer of the cache, then attends `q` over it.
+    pub fn attend(&self, q: Val, k: Val, v: Val, attention: Attention) -> Val {
+        let Attention { heads, kv_heads, head_dim, window, .. } = attention;
+        for (x, what, heads) in [(q, "queries", heads), (k, "keys", kv_heads), (v, "values", kv_heads)] {
+            let (found, expected) = (self.g.width(x), heads.saturating_mul(head_dim));
+            if found != expected {
+                self.g.fault(Error::Config(format!(
+                    "block {}: {what} have {found} elements, but {heads} heads of {head_dim} make {expected}",
+                    self.n
+                )));
+            }
+        }
+        let layer = {
+            let kv = &mut self.g.state.borrow_mut().kv;
+            kv.push(Kv { heads: kv_heads, head_dim, window });
+            KvLayer(kv.len() as u32 - 1)
+        };
+        self.g.push(Op::KvWrite { k, v, layer });
+        let out = self.g.like(q);
+        self.g.push(Op::Attend { out, q, layer, attention });
+        out
+    }
+}

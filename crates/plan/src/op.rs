@@ -1,0 +1,323 @@
+//! The ops: what a step can do.
+//!
+//! Every op is a pure function of its inputs (values, weights, the step's positions) except
+//! [`Op::KvWrite`], which fills the cache that a later [`Op::Attend`] of the same layer reads. The meaning
+//! of each op is the code of the reference backend; what is written here is its shape.
+//!
+//! Shapes below read `[rows, width]`, row-major. `rows` is the number of tokens in the step, or, behind
+//! [`Op::SelectRows`], the number of rows whose logits are wanted.
+
+/// A value: an activation of `rows x width` f32, by its index into [`Plan::values`](crate::Plan::values).
+/// Each value is written by exactly one op.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Val(pub u32);
+
+/// A weight, by its index into [`Plan::weights`](crate::Plan::weights).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct Wt(pub u32);
+
+/// A layer of the key-value cache, by its index into [`Plan::kv`](crate::Plan::kv).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct KvLayer(pub u32);
+
+impl Val {
+    /// The value's place in `Plan::values`.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl Wt {
+    /// The weight's place in `Plan::weights`.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl KvLayer {
+    /// The layer's place in `Plan::kv`.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Root-mean-square normalisation (Zhang and Sennrich 2019): `x / sqrt(mean(x^2) + eps) * weight`.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Norm {
+    /// `[width]`, or `[head_dim]` where each head is normalised by itself.
+    pub weight: Wt,
+    /// Added to the mean square.
+    pub eps: f32,
+}
+
+/// The activation of a gated linear unit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Act {
+    /// `x / (1 + exp(-x))`.
+    Silu,
+    /// `x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))` (Hendrycks and Gimpel 2016).
+    GeluTanh,
+}
+
+/// Which two elements of a head turn together.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RopeStyle {
+    /// Elements `2i` and `2i + 1`: the layout of the RoFormer paper, and of Llama files in GGUF.
+    Interleaved,
+    /// Elements `i` and `i + dims / 2`: the layout of GPT-NeoX.
+    Halved,
+}
+
+/// Rotary position embedding (Su et al. 2021). Pair `i` of each head turns by
+/// `position * scale * base^(-2 i / dims) / factors[i]` radians.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Rope {
+    /// How a head's elements pair up.
+    pub style: RopeStyle,
+    /// Elements of each head that turn, even; the rest pass through.
+    pub dims: usize,
+    /// The base of the frequencies (theta).
+    pub base: f32,
+    /// Multiplies every position (linear scaling: 1 / factor).
+    pub scale: f32,
+    /// `[dims / 2]` divisors of the frequencies (Llama 3's scaling).
+    pub factors: Option<Wt>,
+}
+
+/// Attention of grouped query heads over a layer of the cache. A row at position `p` sees the positions
+/// `j <= p` of its own sequence; with a window `w`, only those with `p - j < w`.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Attention {
+    /// Query heads.
+    pub heads: usize,
+    /// Key and value heads; divides `heads`. Query head `h` reads key head `h / (heads / kv_heads)`.
+    pub kv_heads: usize,
+    /// Elements of one head.
+    pub head_dim: usize,
+    /// Multiplies each score, before softcap and softmax.
+    pub scale: f32,
+    /// Sliding window in positions, the row's own included.
+    pub window: Option<usize>,
+    /// Scores become `cap * tanh(score / cap)`.
+    pub softcap: Option<f32>,
+}
+
+/// One matrix that reads a normalised row, with the bias that follows it.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct LinearPart {
+    /// `[rows, w.rows]`.
+    pub out: Val,
+    /// The matrix.
+    pub w: Wt,
+    /// `[w.rows]`, added to the product.
+    pub bias: Option<Wt>,
+}
+
+/// A query or key on its way to attention: the optional norm of each head, then the rotation.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct HeadPrep {
+    /// Normalises each head first.
+    pub norm: Option<Norm>,
+    /// Turns each head; layers without positions have none.
+    pub rope: Option<Rope>,
+}
+
+/// The base ops: every backend runs all of them.
+#[derive(Clone, PartialEq, Debug)]
+#[allow(missing_docs, reason = "a variant's line says what its fields are")]
+pub enum Op {
+    /// `out[r] = table[token[r]]`; table is `[vocabulary, width]`.
+    Embed { out: Val, table: Wt },
+    /// Normalises each row.
+    RmsNorm { out: Val, x: Val, norm: Norm },
+    /// Normalises each head (`head_dim` elements) of each row by itself.
+    HeadNorm { out: Val, x: Val, head_dim: usize, norm: Norm },
+    /// `out = x * w^T`; `w` is `[out.width, x.width]`.
+    Linear { out: Val, x: Val, w: Wt },
+    /// `out = x + b`, `b` being one row.
+    Bias { out: Val, x: Val, b: Wt },
+    /// Turns each head of each row by the row's position.
+    Rope { out: Val, x: Val, head_dim: usize, rope: Rope },
+    /// Stores keys and values `[rows, kv_heads * head_dim]` at the rows' positions of their sequences.
+    KvWrite { k: Val, v: Val, layer: KvLayer },
+    /// Attention of `q [rows, heads * head_dim]` over the layer's cache; `out` has q's shape.
+    Attend { out: Val, q: Val, layer: KvLayer, attention: Attention },
+    /// `out = act(gate) * up`, element by element.
+    Glu { out: Val, gate: Val, up: Val, act: Act },
+    /// `out = a + b`.
+    Add { out: Val, a: Val, b: Val },
+    /// `out = x * by`.
+    Scale { out: Val, x: Val, by: f32 },
+    /// `out = cap * tanh(x / cap)`.
+    Softcap { out: Val, x: Val, cap: f32 },
+    /// Keeps the rows whose logits are wanted, in the order they are asked for.
+    SelectRows { out: Val, x: Val },
+    /// An op made by [`fuse`](crate::fuse).
+    Fused(Fused),
+}
+
+/// Ops made only by [`fuse`](crate::fuse). A backend may refuse any of them; each means exactly the base
+/// ops that it replaces.
+#[derive(Clone, PartialEq, Debug)]
+#[allow(missing_docs, reason = "a variant's line says what its fields are")]
+pub enum Fused {
+    /// `sum = a + b; out = rms_norm(sum)`.
+    AddRmsNorm { sum: Val, out: Val, a: Val, b: Val, norm: Norm },
+    /// `h = rms_norm(x)`, then each part's `out = h * w^T (+ bias)`.
+    NormLinear { x: Val, norm: Norm, parts: Vec<LinearPart> },
+    /// `h = rms_norm(x); out = act(h * gate^T) * (h * up^T)`.
+    NormGlu { out: Val, x: Val, norm: Norm, gate: Wt, up: Wt, act: Act },
+    /// `out = x * w^T + add`.
+    LinearAdd { out: Val, x: Val, w: Wt, add: Val },
+    /// `q_out = rope(head_norm(q))`; `rope(head_norm(k))` and `v` go to the cache. Heads have `head_dim` elements.
+    HeadNormRopeKvWrite {
+        q_out: Val,
+        q: Val,
+        k: Val,
+        v: Val,
+        head_dim: usize,
+        q_prep: HeadPrep,
+        k_prep: HeadPrep,
+        layer: KvLayer,
+    },
+}
+
+impl Op {
+    /// The values that the op reads.
+    pub fn reads(&self) -> Vec<Val> {
+        match self {
+            Op::Embed { .. } => vec![],
+            Op::RmsNorm { x, .. }
+            | Op::HeadNorm { x, .. }
+            | Op::Linear { x, .. }
+            | Op::Bias { x, .. }
+            | Op::Rope { x, .. }
+            | Op::Scale { x, .. }
+            | Op::Softcap { x, .. }
+            | Op::SelectRows { x, .. } => vec![*x],
+            Op::KvWrite { k, v, .. } => vec![*k, *v],
+            Op::Attend { q, .. } => vec![*q],
+            Op::Glu { gate, up, .. } => vec![*gate, *up],
+            Op::Add { a, b, .. } => vec![*a, *b],
+            Op::Fused(f) => match f {
+                Fused::AddRmsNorm { a, b, .. } => vec![*a, *b],
+                Fused::NormLinear { x, .. } | Fused::NormGlu { x, .. } => vec![*x],
+                Fused::LinearAdd { x, add, .. } => vec![*x, *add],
+                Fused::HeadNormRopeKvWrite { q, k, v, .. } => vec![*q, *k, *v],
+            },
+        }
+    }
+
+    /// The values that the op writes.
+    pub fn writes(&self) -> Vec<Val> {
+        match self {
+            Op::KvWrite { .. } => vec![],
+            Op::Embed { out, .. }
+            | Op::RmsNorm { out, .. }
+            | Op::HeadNorm { out, .. }
+            | Op::Linear { out, .. }
+            | Op::Bias { out, .. }
+            | Op::Rope { out, .. }
+            | Op::Attend { out, .. }
+            | Op::Glu { out, .. }
+            | Op::Add { out, .. }
+            | Op::Scale { out, .. }
+            | Op::Softcap { out, .. }
+            | Op::SelectRows { out, .. } => vec![*out],
+            Op::Fused(f) => match f {
+                Fused::AddRmsNorm { sum, out, .. } => vec![*sum, *out],
+                Fused::NormLinear { parts, .. } => parts.iter().map(|p| p.out).collect(),
+                Fused::NormGlu { out, .. } | Fused::LinearAdd { out, .. } => vec![*out],
+                Fused::HeadNormRopeKvWrite { q_out, .. } => vec![*q_out],
+            },
+        }
+    }
+
+    /// The weights that the op reads.
+    pub fn weights(&self) -> Vec<Wt> {
+        fn rope(r: &Rope) -> Option<Wt> {
+            r.factors
+        }
+        fn prep(p: &HeadPrep) -> impl Iterator<Item = Wt> {
+            p.norm.map(|n| n.weight).into_iter().chain(p.rope.as_ref().and_then(rope))
+        }
+        match self {
+            Op::Embed { table, .. } => vec![*table],
+            Op::RmsNorm { norm, .. } | Op::HeadNorm { norm, .. } => vec![norm.weight],
+            Op::Linear { w, .. } => vec![*w],
+            Op::Bias { b, .. } => vec![*b],
+            Op::Rope { rope: r, .. } => rope(r).into_iter().collect(),
+            Op::KvWrite { .. }
+            | Op::Attend { .. }
+            | Op::Glu { .. }
+            | Op::Add { .. }
+            | Op::Scale { .. }
+            | Op::Softcap { .. }
+            | Op::SelectRows { .. } => vec![],
+            Op::Fused(f) => match f {
+                Fused::AddRmsNorm { norm, .. } => vec![norm.weight],
+                Fused::NormLinear { norm, parts, .. } => {
+                    let parts = parts.iter().flat_map(|p| [Some(p.w), p.bias]).flatten();
+                    std::iter::once(norm.weight).chain(parts).collect()
+                }
+                Fused::NormGlu { norm, gate, up, .. } => vec![norm.weight, *gate, *up],
+                Fused::LinearAdd { w, .. } => vec![*w],
+                Fused::HeadNormRopeKvWrite { q_prep, k_prep, .. } => {
+                    prep(q_prep).chain(prep(k_prep)).collect()
+                }
+            },
+        }
+    }
+
+    /// Whether the op computes each output element from the same element (or the same row, read whole before
+    /// it is written) of `input`, so that `input`'s memory may become the output's where it dies here.
+    pub fn may_alias(&self, input: Val) -> bool {
+        match self {
+            Op::RmsNorm { .. }
+            | Op::HeadNorm { .. }
+            | Op::Bias { .. }
+            | Op::Rope { .. }
+            | Op::Glu { .. }
+            | Op::Add { .. }
+            | Op::Scale { .. }
+            | Op::Softcap { .. } => true,
+            Op::Embed { .. }
+            | Op::Linear { .. }
+            | Op::KvWrite { .. }
+            | Op::Attend { .. }
+            | Op::SelectRows { .. } => false,
+            Op::Fused(f) => match f {
+                Fused::AddRmsNorm { .. } => true,
+                Fused::LinearAdd { add, x, .. } => input == *add && input != *x,
+                Fused::HeadNormRopeKvWrite { q, .. } => input == *q,
+                Fused::NormLinear { .. } | Fused::NormGlu { .. } => false,
+            },
+        }
+    }
+
+    /// The op's name, as `cera plan` prints it.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Op::Embed { .. } => "embed",
+            Op::RmsNorm { .. } => "rms_norm",
+            Op::HeadNorm { .. } => "head_norm",
+            Op::Linear { .. } => "linear",
+            Op::Bias { .. } => "bias",
+            Op::Rope { .. } => "rope",
+            Op::KvWrite { .. } => "kv_write",
+            Op::Attend { .. } => "attend",
+            Op::Glu { .. } => "glu",
+            Op::Add { .. } => "add",
+            Op::Scale { .. } => "scale",
+            Op::Softcap { .. } => "softcap",
+            Op::SelectRows { .. } => "select_rows",
+            Op::Fused(f) => match f {
+                Fused::AddRmsNorm { .. } => "add_rms_norm",
+                Fused::NormLinear { .. } => "norm_linear",
+                Fused::NormGlu { .. } => "norm_glu",
+                Fused::LinearAdd { .. } => "linear_add",
+                Fused::HeadNormRopeKvWrite { .. } => "head_norm_rope_kv_write",
+            },
+        }
+    }
+}
