@@ -18,7 +18,10 @@
 //! # Ok::<(), cera_gguf::Error>(())
 //! ```
 
+#![deny(unsafe_code)]
+
 mod error;
+#[allow(unsafe_code, reason = "a mapping")]
 mod file;
 mod metadata;
 mod read;
