@@ -1,66 +1,40 @@
 //! What a block of quantized weights means: one file per format.
 //!
-//! [`Type`] names every tensor type that ggml does, with its block size. A type that can be run has a [`Codec`].
+//! [`Type`] names every tensor type that ggml does, with its block size. A type that can be run has a [`Codec`];
+//! [`decode`] and [`encode`] use it with checked lengths. A backend that unpacks blocks itself finds their layout as
+//! constants in the format's module, such as [`q4_k`].
+//!
 //! Decoding gives the bits that ggml's own dequantization gives on x86-64, where each multiplication and addition
-//! rounds separately.
+//! rounds separately (on other targets compilers may fuse ggml's; ours are never fused).
 #![forbid(unsafe_code)]
 
+mod affine;
+mod bf16;
+mod block;
+mod codec;
 mod error;
+mod f16;
+mod f32;
+mod half_float;
+mod lanes;
+mod nibbles;
+mod symmetric;
 mod types;
 
+pub mod q4_0;
+pub mod q4_1;
+pub mod q4_k;
+pub mod q5_0;
+pub mod q5_1;
+pub mod q5_k;
+pub mod q6_k;
+pub mod q8_0;
+
+pub use affine::scale_min_k4;
+pub use bf16::Bf16;
+pub use codec::{Codec, decode, encode};
 pub use error::Error;
+pub use f16::F16;
+pub use f32::F32;
+pub use half_float::{f16_to_f32, f32_to_f16};
 pub use types::{QK_K, Type};
-
-/// Translates between a format's blocks and weights.
-pub trait Codec: Sync {
-    /// The type whose blocks this reads and writes.
-    fn ty(&self) -> Type;
-
-    /// Decodes whole blocks. `bytes` is `n * block_bytes` bytes and `out` has room for `n * block_len` weights; of
-    /// slices that do not match only the blocks present in both are translated ([`decode`] checks).
-    fn decode(&self, bytes: &[u8], out: &mut [f32]);
-
-    /// Encodes `x`, whole blocks of weights, and appends the bytes to `out`; a partial block at the end is left out
-    /// ([`encode`] checks).
-    ///
-    /// In the quantized formats NaN counts as 0, and magnitudes beyond what the format's f16 scales reach are
-    /// clipped ([`encode`] refuses NaN and infinity instead).
-    fn encode(&self, x: &[f32], out: &mut Vec<u8>);
-}
-
-/// Decodes `bytes`, whole blocks of `ty`, into `out`, which must have exactly as many places as they hold weights.
-///
-/// # Errors
-/// [`Error::NoCodec`], [`Error::PartialBlock`], [`Error::OutputLength`].
-pub fn decode(ty: Type, bytes: &[u8], out: &mut [f32]) -> Result<(), Error> {
-    let codec = ty.codec().ok_or(Error::NoCodec(ty))?;
-    let block_bytes = ty.block_bytes();
-    if !bytes.len().is_multiple_of(block_bytes) {
-        return Err(Error::PartialBlock { ty, bytes: bytes.len(), block_bytes });
-    }
-    let weights = (bytes.len() / block_bytes).saturating_mul(ty.block_len());
-    if weights != out.len() {
-        return Err(Error::OutputLength { ty, bytes: bytes.len(), weights, room: out.len() });
-    }
-    codec.decode(bytes, out);
-    Ok(())
-}
-
-/// Encodes `x`, whole blocks of weights, as `ty`.
-///
-/// # Errors
-/// [`Error::NoCodec`], [`Error::PartialRow`], and for quantized types [`Error::NotFinite`].
-pub fn encode(ty: Type, x: &[f32]) -> Result<Vec<u8>, Error> {
-    let codec = ty.codec().ok_or(Error::NoCodec(ty))?;
-    let partial = Error::PartialRow { ty, weights: x.len(), block_len: ty.block_len() };
-    let bytes = ty.row_bytes(x.len()).ok_or(partial)?;
-    if ty.block_len() > 1
-        && let Some(index) = x.iter().position(|v| !v.is_finite())
-    {
-        let class = if x[index].is_nan() { "NaN" } else { "infinite" };
-        return Err(Error::NotFinite { ty, index, class });
-    }
-    let mut out = Vec::with_capacity(bytes);
-    codec.encode(x, &mut out);
-    Ok(out)
-}

@@ -98,6 +98,7 @@ types! {
     MXFP4 = 39, 32, 1 + 16, "E2M1 values, E8M0 scale per 32 (OCP microscaling).";
     NVFP4 = 40, 64, 4 + 32, "E2M1 values, E4M3 scale per 16.";
     Q1_0 = 41, 128, 2 + 16, "Signs alone, scale per 128.";
+    Q2_0 = 42, 64, 2 + 16, "2 bits, scale per 64.";
 }
 
 impl Type {
@@ -117,12 +118,67 @@ impl Type {
 
     /// How the type's bytes are read and written; `None` for a type that is named but not run.
     pub fn codec(self) -> Option<&'static dyn Codec> {
-        None
+        let codec: &'static dyn Codec = match self {
+            Type::F32 => &crate::F32,
+            Type::F16 => &crate::F16,
+            Type::BF16 => &crate::Bf16,
+            Type::Q4_0 => &crate::q4_0::Q4_0,
+            Type::Q4_1 => &crate::q4_1::Q4_1,
+            Type::Q5_0 => &crate::q5_0::Q5_0,
+            Type::Q5_1 => &crate::q5_1::Q5_1,
+            Type::Q8_0 => &crate::q8_0::Q8_0,
+            Type::Q4_K => &crate::q4_k::Q4K,
+            Type::Q5_K => &crate::q5_k::Q5K,
+            Type::Q6_K => &crate::q6_k::Q6K,
+            _ => return None,
+        };
+        Some(codec)
     }
 }
 
 impl fmt::Display for Type {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_and_names_lead_back() {
+        for &ty in Type::ALL {
+            assert_eq!(Type::from_id(ty.id()), Some(ty));
+            assert_eq!(Type::from_name(ty.name()), Some(ty));
+            assert_eq!(Type::from_name(&ty.name().to_lowercase()), Some(ty));
+        }
+        assert!(Type::ALL.is_sorted_by(|a, b| a.id() < b.id()));
+        for retired in [4, 5, 31, 32, 33, 36, 37, 38, 43, u32::MAX] {
+            assert_eq!(Type::from_id(retired), None);
+        }
+        assert_eq!(Type::from_name("q4_K"), Some(Type::Q4_K));
+        assert_eq!(Type::from_name("Q4"), None);
+    }
+
+    #[test]
+    fn rows_are_whole_blocks() {
+        assert_eq!(Type::Q4_K.row_bytes(512), Some(288));
+        assert_eq!(Type::Q4_K.row_bytes(511), None);
+        assert_eq!(Type::Q8_0.row_bytes(0), Some(0));
+        assert_eq!(Type::F32.row_bytes(usize::MAX), None);
+        assert_eq!(Type::F64.row_bytes(usize::MAX / 4), None);
+    }
+
+    #[test]
+    fn a_codec_is_of_its_type() {
+        let run: Vec<_> = Type::ALL.iter().filter_map(|ty| Some((*ty, ty.codec()?.ty()))).collect();
+        assert_eq!(run.len(), 11);
+        assert!(run.iter().all(|(ty, of_codec)| ty == of_codec));
+    }
+
+    #[test]
+    fn names_align_in_tables() {
+        assert_eq!(format!("{:>6}|{:<6}|", Type::Q8_0, Type::BF16), "  Q8_0|BF16  |");
     }
 }

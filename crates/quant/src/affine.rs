@@ -1,0 +1,317 @@
+//! What Q4_K and Q5_K share: eight groups of 32 weights, each with a 6-bit scale and a 6-bit minimum under two f16
+//! factors, `weight = (d * scale) * code - (dmin * min)`; the packing of those twelve bytes; and the search for the
+//! encoding with the least squared error.
+//!
+//! The search, for 256 weights:
+//!
+//! 1. Each group alone: spread the codes over the range a little wider or narrower than it is, solve for the scale
+//!    and minimum that suit those codes best (linear least squares), and keep the best of about twenty spreads.
+//! 2. Choose `d` and `dmin` so that the largest scale and minimum are 63.
+//! 3. Round every group's scale and minimum to six bits. The best pair is rarely the two nearest integers, since an
+//!    error in one can make up for an error in the other, so the neighbours are tried too, against the true error.
+//! 4. Solve for the `d` and `dmin` that suit all these integers best, and go to 3 while that helps.
+
+use crate::QK_K;
+use crate::half_float::{f32_to_scale, inverse, nearest_factor};
+use crate::lanes::{nearest, sum};
+
+/// Weights that share a scale and a minimum.
+pub const GROUP_LEN: usize = 32;
+/// Groups in a super-block.
+pub const GROUPS: usize = QK_K / GROUP_LEN;
+
+/// The 6-bit scale and minimum of group `i` (taken modulo 8) from the twelve bytes of a Q4_K or Q5_K block.
+///
+/// Groups 0 to 3 have their scale in the low six bits of bytes 0 to 3 and their minimum in those of bytes 4 to 7.
+/// Groups 4 to 7 have the low four bits of both in bytes 8 to 11 (scale low, minimum high) and the high two in the
+/// bits that the first eight bytes have left.
+#[inline]
+pub const fn scale_min_k4(scales: &[u8; 12], i: usize) -> (u8, u8) {
+    let i = i % GROUPS;
+    if i < 4 {
+        (scales[i] & 63, scales[i + 4] & 63)
+    } else {
+        (scales[i + 4] & 15 | scales[i - 4] >> 6 << 4, scales[i + 4] >> 4 | scales[i] >> 6 << 4)
+    }
+}
+
+/// The inverse of [`scale_min_k4`]; scales and minimums are below 64.
+pub(crate) fn pack_scales(groups: &[Group; GROUPS]) -> [u8; 12] {
+    std::array::from_fn(|byte| {
+        let (first, second) = (&groups[byte % 4], &groups[byte % 4 + 4]);
+        match byte / 4 {
+            0 => first.scale | second.scale >> 4 << 6,
+            1 => first.min | second.min >> 4 << 6,
+            _ => second.scale & 15 | (second.min & 15) << 4,
+        }
+    })
+}
+
+/// One encoded group.
+#[derive(Clone, Copy)]
+pub(crate) struct Group {
+    /// 6-bit scale.
+    pub scale: u8,
+    /// 6-bit minimum.
+    pub min: u8,
+    /// The codes, 0..=levels.
+    pub codes: [u8; GROUP_LEN],
+}
+
+/// An encoded super-block, before its bits are laid out.
+pub(crate) struct SuperBlock {
+    /// `d`, f16, little-endian.
+    pub d: [u8; 2],
+    /// `dmin`, f16, little-endian.
+    pub dmin: [u8; 2],
+    /// The groups in order.
+    pub groups: [Group; GROUPS],
+}
+
+/// The two factors as f32 with f16 values.
+#[derive(Clone, Copy)]
+struct Factors {
+    d: f32,
+    dmin: f32,
+}
+
+/// Scale and minimum of a group, as integers under [`Factors`].
+#[derive(Clone, Copy, Default)]
+struct Steps {
+    scale: u8,
+    min: u8,
+}
+
+/// A group's scale and minimum, or their product with the factors: `weight = scale * code - min`, neither negative.
+#[derive(Clone, Copy, Default)]
+struct Line {
+    scale: f32,
+    min: f32,
+}
+
+/// Sums over a group, given its codes.
+struct Moments {
+    q: f32,
+    qq: f32,
+    x: f32,
+    xq: f32,
+}
+
+/// Encodes 256 finite weights with codes 0..=`levels`.
+pub(crate) fn encode(x: &[f32; QK_K], levels: u8) -> SuperBlock {
+    let (x, _) = x.as_chunks::<GROUP_LEN>();
+    let top = f32::from(levels);
+    let mut lines = [Line::default(); GROUPS];
+    let mut largest = Line::default();
+    for (line, x) in lines.iter_mut().zip(x) {
+        *line = fit(x, top);
+        largest = Line { scale: largest.scale.max(line.scale), min: largest.min.max(line.min) };
+    }
+    let mut factors = Factors::rounded(largest.scale / 63.0, largest.min / 63.0);
+    let (mut steps, mut error) = choose_all(x, &lines, factors, top);
+    for _ in 0..REFINEMENTS {
+        let better = refit(x, &steps, factors, top);
+        let (new_steps, new_error) = choose_all(x, &lines, better, top);
+        if new_error >= error {
+            break;
+        }
+        (factors, steps, error) = (better, new_steps, new_error);
+    }
+    let mut groups = [Group { scale: 0, min: 0, codes: [0; GROUP_LEN] }; GROUPS];
+    for ((group, x), steps) in groups.iter_mut().zip(x).zip(steps) {
+        let line = factors.line(steps);
+        let id = inverse(line.scale);
+        *group =
+            Group { scale: steps.scale, min: steps.min, codes: x.map(|v| code(v, line.min, id, top) as u8) };
+    }
+    SuperBlock { d: f32_to_scale(factors.d), dmin: f32_to_scale(factors.dmin), groups }
+}
+
+/// Rounds of step 4: nearly all blocks settle in fewer.
+const REFINEMENTS: usize = 4;
+
+impl Factors {
+    /// The nearest factors that f16 holds.
+    fn rounded(d: f32, dmin: f32) -> Self {
+        Factors { d: nearest_factor(d), dmin: nearest_factor(dmin) }
+    }
+
+    /// What a decoder multiplies codes by and subtracts.
+    fn line(self, steps: Steps) -> Line {
+        Line { scale: self.d * f32::from(steps.scale), min: self.dmin * f32::from(steps.min) }
+    }
+}
+
+/// The code nearest to a weight, as a whole f32 in 0..=top; `id` is the inverse of the scale.
+#[inline(always)]
+fn code(v: f32, min: f32, id: f32, top: f32) -> f32 {
+    nearest(((v + min) * id).clamp(0.0, top))
+}
+
+/// The squared error of a group under a line.
+fn squared_error(x: &[f32; GROUP_LEN], line: Line, top: f32) -> f32 {
+    let id = inverse(line.scale);
+    let [error] = sum(x, |v| {
+        let e = code(v, line.min, id, top) * line.scale - line.min - v;
+        [e * e]
+    });
+    error
+}
+
+/// Sums over the codes that `min` and the inverse scale `id` give.
+fn moments(x: &[f32; GROUP_LEN], min: f32, id: f32, top: f32) -> Moments {
+    let [q, qq, x, xq] = sum(x, |v| {
+        let q = code(v, min, id, top);
+        [q, q * q, v, v * q]
+    });
+    Moments { q, qq, x, xq }
+}
+
+impl Moments {
+    /// The line of least squared error for these codes; `None` where all codes are equal.
+    fn line(&self) -> Option<Line> {
+        let n = GROUP_LEN as f32;
+        let det = n * self.qq - self.q * self.q;
+        if det <= 0.0 {
+            return None;
+        }
+        let scale = (n * self.xq - self.x * self.q) / det;
+        let min = (self.q * self.xq - self.qq * self.x) / det;
+        // The format only subtracts: where it should add, the best line goes through zero.
+        Some(if min < 0.0 { Line { scale: self.xq / self.qq, min: 0.0 } } else { Line { scale, min } })
+    }
+}
+
+/// Step 1: the best line for a group by itself.
+fn fit(x: &[f32; GROUP_LEN], top: f32) -> Line {
+    let lo = x.iter().fold(0.0f32, |lo, &v| lo.min(v));
+    let hi = x.iter().fold(f32::NEG_INFINITY, |hi, &v| hi.max(v));
+    if hi <= lo {
+        return Line { scale: 0.0, min: -lo };
+    }
+    let mut best = Line { scale: (hi - lo) / top, min: -lo };
+    let mut error = squared_error(x, best, top);
+    for spread in -10..=10i8 {
+        let id = (top + 0.1 * f32::from(spread)) / (hi - lo);
+        if !id.is_finite() {
+            break;
+        }
+        if let Some(line) = moments(x, -lo, id, top).line() {
+            let e = squared_error(x, line, top);
+            if e < error {
+                (best, error) = (line, e);
+            }
+        }
+    }
+    best
+}
+
+/// Step 3 for every group, and the error of the whole super-block.
+fn choose_all(
+    x: &[[f32; GROUP_LEN]],
+    lines: &[Line; GROUPS],
+    factors: Factors,
+    top: f32,
+) -> ([Steps; GROUPS], f32) {
+    let mut steps = [Steps::default(); GROUPS];
+    let mut total = 0.0;
+    for ((steps, x), line) in steps.iter_mut().zip(x).zip(lines) {
+        let (chosen, error) = choose(x, *line, factors, top);
+        *steps = chosen;
+        total += error;
+    }
+    (steps, total)
+}
+
+/// Step 3: the best 6-bit scale and minimum near those of `line`, and their squared error.
+fn choose(x: &[f32; GROUP_LEN], line: Line, factors: Factors, top: f32) -> (Steps, f32) {
+    let near = |value: f32, factor: f32| {
+        let nearest = (value * inverse(factor) + 0.5) as i32;
+        (nearest - 1).clamp(0, 63) as u8..=(nearest + 1).clamp(0, 63) as u8
+    };
+    let mut best = (Steps::default(), f32::INFINITY);
+    for min in near(line.min, factors.dmin) {
+        for scale in near(line.scale, factors.d) {
+            let steps = Steps { scale, min };
+            let error = squared_error(x, factors.line(steps), top);
+            if error < best.1 {
+                best = (steps, error);
+            }
+        }
+    }
+    best
+}
+
+/// Step 4: the factors of least squared error for the integers that `steps` and `factors` give.
+///
+/// With `a = scale * code` and `b = min`, weights are `d * a - dmin * b`: two unknowns, solved in f64 because the
+/// determinant is a small difference of large sums.
+fn refit(x: &[[f32; GROUP_LEN]], steps: &[Steps; GROUPS], factors: Factors, top: f32) -> Factors {
+    let (mut aa, mut ab, mut bb, mut xa, mut xb) = (0.0f64, 0.0f64, 0.0f64, 0.0f64, 0.0f64);
+    for (x, &steps) in x.iter().zip(steps) {
+        let line = factors.line(steps);
+        let m = moments(x, line.min, inverse(line.scale), top);
+        let (scale, min) = (f64::from(steps.scale), f64::from(steps.min));
+        aa += scale * scale * f64::from(m.qq);
+        ab += scale * min * f64::from(m.q);
+        bb += min * min * GROUP_LEN as f64;
+        xa += scale * f64::from(m.xq);
+        xb += min * f64::from(m.x);
+    }
+    let det = aa * bb - ab * ab;
+    let (d, dmin) = if det > 0.0 {
+        ((xa * bb - xb * ab) / det, (xa * ab - xb * aa) / det)
+    } else if aa > 0.0 {
+        (xa / aa, 0.0)
+    } else {
+        return factors;
+    };
+    Factors::rounded(d.max(0.0) as f32, dmin.max(0.0) as f32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn group(scale: u8, min: u8) -> Group {
+        Group { scale, min, codes: [0; GROUP_LEN] }
+    }
+
+    #[test]
+    fn six_bit_pairs_survive_packing() {
+        let groups: [Group; GROUPS] =
+            std::array::from_fn(|g| group((g * 9 + 1) as u8 & 63, (63 - g * 5) as u8 & 63));
+        let packed = pack_scales(&groups);
+        for (g, want) in groups.iter().enumerate() {
+            assert_eq!(scale_min_k4(&packed, g), (want.scale, want.min));
+        }
+    }
+
+    #[test]
+    fn six_bit_pairs_lie_where_documented() {
+        let mut groups = [group(0, 0); GROUPS];
+        groups[5] = group(0b10_0110, 0b01_1001);
+        assert_eq!(pack_scales(&groups), [0, 0b1000_0000, 0, 0, 0, 0b0100_0000, 0, 0, 0, 0b1001_0110, 0, 0]);
+        groups[5] = group(0, 0);
+        groups[2] = group(63, 1);
+        assert_eq!(pack_scales(&groups), [0, 0, 63, 0, 0, 0, 1, 0, 0, 0, 0, 0]);
+    }
+
+    #[test]
+    fn a_line_is_found_exactly() {
+        let x: [f32; GROUP_LEN] = std::array::from_fn(|j| (j % 16) as f32 * 0.5 - 3.0);
+        let line = fit(&x, 15.0);
+        assert!((line.scale - 0.5).abs() < 1e-6 && (line.min - 3.0).abs() < 1e-5);
+        assert!(squared_error(&x, line, 15.0) < 1e-9);
+    }
+
+    #[test]
+    fn flat_groups_keep_their_value() {
+        for (value, want) in [(0.0, 0.0), (-2.0, 2.0)] {
+            let line = fit(&[value; GROUP_LEN], 15.0);
+            assert_eq!((line.scale, line.min), (0.0, want));
+        }
+        let line = fit(&[3.0; GROUP_LEN], 15.0);
+        assert!((line.scale * 15.0 - 3.0).abs() < 1e-6 && line.min == 0.0);
+    }
+}

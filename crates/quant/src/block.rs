@@ -1,0 +1,49 @@
+//! Walks rows block by block.
+
+/// Beyond every format's reach, and small enough that sums of 256 squares stay finite in f32.
+const LIMIT: f32 = 1e9;
+
+/// Calls `decode` for each block of `B` bytes and its `N` weights.
+#[inline]
+pub(crate) fn decode_blocks<const B: usize, const N: usize>(
+    bytes: &[u8],
+    out: &mut [f32],
+    decode: impl Fn(&[u8; B], &mut [f32; N]),
+) {
+    let (blocks, _) = bytes.as_chunks::<B>();
+    let (weights, _) = out.as_chunks_mut::<N>();
+    for (block, weights) in blocks.iter().zip(weights) {
+        decode(block, weights);
+    }
+}
+
+/// Calls `encode` for each `N` weights of `x` and appends its blocks to `out`. The weights it sees are finite: NaN
+/// has become 0, and magnitudes are clipped to [`LIMIT`].
+#[inline]
+pub(crate) fn encode_blocks<const B: usize, const N: usize>(
+    x: &[f32],
+    out: &mut Vec<u8>,
+    encode: impl Fn(&[f32; N]) -> [u8; B],
+) {
+    let (weights, _) = x.as_chunks::<N>();
+    out.reserve(weights.len().saturating_mul(B));
+    for weights in weights {
+        let finite = weights.map(|v| if v.is_nan() { 0.0 } else { v.clamp(-LIMIT, LIMIT) });
+        out.extend_from_slice(&encode(&finite));
+    }
+}
+
+/// The first of the weights with the largest magnitude (0 for a block of zeros), which sets a symmetric scale.
+#[inline]
+pub(crate) fn extreme(x: &[f32]) -> f32 {
+    x.iter().fold(0.0, |best: f32, &v| if v.abs() > best.abs() { v } else { best })
+}
+
+/// The smallest and largest weight, which set an affine scale.
+#[inline]
+pub(crate) fn range<const N: usize>(x: &[f32; N]) -> (f32, f32) {
+    // Comparisons, not `min` and `max`, which may give either of two zeros.
+    x.iter().fold((f32::INFINITY, f32::NEG_INFINITY), |(lo, hi), &v| {
+        (if v < lo { v } else { lo }, if v > hi { v } else { hi })
+    })
+}

@@ -1,0 +1,122 @@
+//! Q4_K: 4-bit codes with a 6-bit scale and minimum per 32 weights, 144 bytes per 256.
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 0..2 | `d`, the scales' factor, f16 |
+//! | 2..4 | `dmin`, the minimums' factor, f16 |
+//! | 4..16 | eight 6-bit scales and minimums, see [`scale_min_k4`] |
+//! | 16..144 | codes: byte `32 * p + j` has code `j` of group `2p` low, of group `2p + 1` high |
+//!
+//! `weight = (d * scale) * code - (dmin * min)`, with `code` in 0..=15; each operation rounds to f32.
+
+use crate::affine::{self, GROUP_LEN, GROUPS, pack_scales, scale_min_k4};
+use crate::block::{decode_blocks, encode_blocks};
+use crate::half_float::scale_at;
+use crate::{Codec, Type};
+
+/// Weights per block.
+pub const BLOCK_LEN: usize = Type::Q4_K.block_len();
+/// Bytes per block.
+pub const BLOCK_BYTES: usize = Type::Q4_K.block_bytes();
+/// Offset of the scales' factor `d`, f16.
+pub const D: usize = 0;
+/// Offset of the minimums' factor `dmin`, f16.
+pub const DMIN: usize = 2;
+/// Offset of the packed scales and minimums, 12 bytes.
+pub const SCALES: usize = 4;
+/// Offset of the codes' nibbles, 128 bytes.
+pub const QS: usize = 16;
+
+/// Codec of [`Type::Q4_K`].
+#[derive(Clone, Copy, Debug)]
+pub struct Q4K;
+
+/// The eight `(scale, min)` pairs of a block.
+#[inline]
+pub fn scales(block: &[u8; BLOCK_BYTES]) -> [(u8, u8); GROUPS] {
+    let packed = std::array::from_fn(|j| block[SCALES + j]);
+    std::array::from_fn(|g| scale_min_k4(&packed, g))
+}
+
+/// The codes of a block, by group.
+#[inline]
+pub fn codes(block: &[u8; BLOCK_BYTES]) -> [[u8; GROUP_LEN]; GROUPS] {
+    let mut codes = [[0; GROUP_LEN]; GROUPS];
+    for (g, codes) in codes.iter_mut().enumerate() {
+        for (j, code) in codes.iter_mut().enumerate() {
+            *code = block[QS + g / 2 * GROUP_LEN + j] >> (g % 2 * 4) & 15;
+        }
+    }
+    codes
+}
+
+#[inline]
+fn decode_block(block: &[u8; BLOCK_BYTES], out: &mut [f32; BLOCK_LEN]) {
+    let (d, dmin) = (scale_at(block, D), scale_at(block, DMIN));
+    let (out, _) = out.as_chunks_mut::<GROUP_LEN>();
+    for ((out, codes), (scale, min)) in out.iter_mut().zip(codes(block)).zip(scales(block)) {
+        let (scale, min) = (d * f32::from(scale), dmin * f32::from(min));
+        for (out, code) in out.iter_mut().zip(codes) {
+            *out = scale * f32::from(code) - min;
+        }
+    }
+}
+
+fn encode_block(x: &[f32; BLOCK_LEN]) -> [u8; BLOCK_BYTES] {
+    let encoded = affine::encode(x, 15);
+    let mut block = [0; BLOCK_BYTES];
+    block[D..D + 2].copy_from_slice(&encoded.d);
+    block[DMIN..DMIN + 2].copy_from_slice(&encoded.dmin);
+    block[SCALES..SCALES + 12].copy_from_slice(&pack_scales(&encoded.groups));
+    for (g, group) in encoded.groups.iter().enumerate() {
+        for (j, code) in group.codes.iter().enumerate() {
+            block[QS + g / 2 * GROUP_LEN + j] |= code << (g % 2 * 4);
+        }
+    }
+    block
+}
+
+impl Codec for Q4K {
+    fn ty(&self) -> Type {
+        Type::Q4_K
+    }
+
+    fn decode(&self, bytes: &[u8], out: &mut [f32]) {
+        decode_blocks(bytes, out, decode_block);
+    }
+
+    fn encode(&self, x: &[f32], out: &mut Vec<u8>) {
+        encode_blocks(x, out, encode_block);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_lie_where_documented() {
+        let mut block = [0; BLOCK_BYTES];
+        block[D..DMIN + 2].copy_from_slice(&[0, 0x3c, 0, 0x40]); // 1 and 2
+        block[SCALES + 2] = 3; // scale of group 2
+        block[SCALES + 4 + 2] = 5; // its minimum
+        block[QS + 32 + 7] = 0xa4; // code 7 of groups 2 and 3
+        let mut x = [0.0; BLOCK_LEN];
+        decode_block(&block, &mut x);
+        assert_eq!((x[71], x[70], x[103]), (2.0, -10.0, 0.0));
+        assert_eq!(codes(&block)[3][7], 10);
+        assert_eq!(scales(&block)[2], (3, 5));
+    }
+
+    #[test]
+    fn what_the_format_holds_is_found() {
+        // Every group uses all its codes; scales 63 and 21, minimums 63 and 42, factors 2^-6.
+        let x: [f32; BLOCK_LEN] = std::array::from_fn(|i| {
+            let (scale, min) = if (i / 32).is_multiple_of(2) { (63.0, 63.0) } else { (21.0, 42.0) };
+            (scale * (i * 5 % 16) as f32 - min) / 64.0
+        });
+        let mut back = [0.0; BLOCK_LEN];
+        decode_block(&encode_block(&x), &mut back);
+        assert_eq!(back, x);
+    }
+}
