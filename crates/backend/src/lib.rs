@@ -1,1 +1,134 @@
-//! The backend trait and the reference backend that defines every op.
+//! The backend trait, the step's types, and the reference backend that defines every op.
+//!
+//! A backend loads a plan with its weights once, then runs steps. It names no architecture, and nothing in a
+//! step depends on anything but the step's rows and the cache.
+#![forbid(unsafe_code)]
+
+mod error;
+mod reference;
+
+pub use error::Error;
+pub use reference::{LoadedReference, Reference, Trace};
+
+use std::ops::Range;
+
+use cera_plan::{Fused, Plan, Wt};
+
+/// Positions in one block of the key-value cache.
+pub const BLOCK: usize = 32;
+
+/// A block of the key-value cache: [`BLOCK`] positions of one sequence, of every layer.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct BlockId(pub u32);
+
+/// The size of the key-value cache.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KvShape {
+    /// Blocks in the pool; ids run from 0.
+    pub blocks: usize,
+    /// The most rows that one step may have.
+    pub max_rows: usize,
+}
+
+/// Where the bytes of a plan's weights are while a backend loads.
+pub trait Weights: Sync {
+    /// The bytes of a weight as stored: `weight.rows` rows of whole blocks. An error says that the file
+    /// changed since it was opened.
+    fn bytes(&self, w: Wt) -> Result<&[u8], Error>;
+    /// The backend holds its own copy now; the source may let go of the pages.
+    fn release(&self, _w: Wt) {}
+}
+
+/// The rows of one step: tokens of one or more sequences, side by side.
+#[derive(Clone, Copy, Debug)]
+pub struct Rows<'a> {
+    /// The token of each row.
+    pub tokens: &'a [u32],
+    /// The sequences, in the order of their rows; together they cover all rows.
+    pub seqs: &'a [SeqRows<'a>],
+}
+
+/// One sequence's rows in a step.
+#[derive(Clone, Debug)]
+pub struct SeqRows<'a> {
+    /// Its rows in the step.
+    pub rows: Range<usize>,
+    /// The position of the first of them in the sequence; the others follow it.
+    pub first_pos: usize,
+    /// The sequence's blocks: position `p` lives in `blocks[p / BLOCK]`. Covers every row's position.
+    pub blocks: &'a [BlockId],
+}
+
+/// A row whose next token is wanted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SampleRow {
+    /// The row of the step.
+    pub row: usize,
+    /// Whether its logits are wanted too; the most likely token always is.
+    pub logits: bool,
+}
+
+/// What a step gives back, reused from step to step.
+#[derive(Clone, Default, PartialEq, Debug)]
+pub struct StepOutput {
+    /// For each row asked for: the token of the greatest logit, the lowest id among equals.
+    pub tokens: Vec<u32>,
+    /// For each row that asked for logits, in order: `vocabulary` of them.
+    pub logits: Vec<f32>,
+}
+
+/// A way to run plans.
+pub trait Backend: Send {
+    /// A short name, as `--device` takes it.
+    fn name(&self) -> &'static str;
+    /// Whether the backend runs this fused op; [`cera_plan::fuse`] asks.
+    fn takes(&self, op: &Fused) -> bool;
+    /// Takes a plan's weights into the backend's own form and sets up the cache.
+    fn load(&mut self, weights: &dyn Weights, plan: &Plan, kv: &KvShape) -> Result<Box<dyn Loaded>, Error>;
+}
+
+/// A plan that is ready to run.
+pub trait Loaded: Send {
+    /// Runs one step: stores the rows' keys and values in the cache, and fills `out` for the rows of `sample`.
+    fn step(&mut self, rows: &Rows<'_>, sample: &[SampleRow], out: &mut StepOutput) -> Result<(), Error>;
+    /// Copies blocks of the cache, in order: `(from, to)`.
+    fn copy_blocks(&mut self, pairs: &[(BlockId, BlockId)]) -> Result<(), Error>;
+}
+
+/// Checks a step against the plan and the cache. Backends call it first, so that a step can fail only for the
+/// device.
+pub fn check_step(plan: &Plan, kv: &KvShape, rows: &Rows<'_>, sample: &[SampleRow]) -> Result<(), Error> {
+    let n = rows.tokens.len();
+    if n == 0 || n > kv.max_rows {
+        return Err(Error::Step(format!("{n} rows, but a step takes 1 to {}", kv.max_rows)));
+    }
+    let vocabulary = plan.vocabulary();
+    if let Some(t) = rows.tokens.iter().find(|&&t| t as usize >= vocabulary) {
+        return Err(Error::Step(format!("token {t}, but the vocabulary has {vocabulary}")));
+    }
+    let mut next = 0;
+    for s in rows.seqs {
+        if s.rows.start != next || s.rows.end <= s.rows.start || s.rows.end > n {
+            return Err(Error::Step(format!("a sequence has rows {:?}, but {next} is next of {n}", s.rows)));
+        }
+        next = s.rows.end;
+        let positions = s.first_pos.saturating_add(s.rows.len());
+        let room = s.blocks.len().saturating_mul(BLOCK);
+        if positions > room {
+            return Err(Error::Step(format!("{positions} positions, but the blocks hold {room}")));
+        }
+        if let Some(b) = s.blocks.iter().find(|b| b.0 as usize >= kv.blocks) {
+            return Err(Error::Step(format!("block {}, but the cache has {}", b.0, kv.blocks)));
+        }
+    }
+    if next != n {
+        return Err(Error::Step(format!("{n} tokens, but the sequences have {next} rows")));
+    }
+    if sample.len() > n {
+        return Err(Error::Step(format!("{} rows wanted of {n}", sample.len())));
+    }
+    match sample.iter().find(|s| s.row >= n) {
+        Some(s) => Err(Error::Step(format!("row {} is wanted of {n}", s.row))),
+        None => Ok(()),
+    }
+}

@@ -253,11 +253,21 @@ impl Layer<'_> {
         self.g.linear(x, &self.name(name))
     }
 
+    /// Keeps a fault where a row of `x` is not whole heads.
+    fn whole_heads(&self, x: Val, head_dim: usize) {
+        let width = self.g.width(x);
+        if head_dim == 0 || !width.is_multiple_of(head_dim) {
+            let why = format!("block {}: rows of {width} elements are not heads of {head_dim}", self.n);
+            self.g.fault(Error::Config(why));
+        }
+    }
+
     /// The norm of each head of `head_dim` elements, where the checkpoint has such a norm.
     pub fn head_norm(&self, x: Val, name: &str, head_dim: usize) -> Val {
         if !self.has(name) {
             return x;
         }
+        self.whole_heads(x, head_dim);
         let norm = self.g.norm(&self.name(name), head_dim);
         let out = self.g.like(x);
         self.g.push(Op::HeadNorm { out, x, head_dim, norm });
@@ -267,6 +277,10 @@ impl Layer<'_> {
     /// The rotation of each head of `head_dim` elements; a layer without positions has none.
     pub fn rope(&self, x: Val, head_dim: usize, rope: Option<Rope>) -> Val {
         let Some(rope) = rope else { return x };
+        self.whole_heads(x, head_dim);
+        if rope.dims == 0 || !rope.dims.is_multiple_of(2) || rope.dims > head_dim {
+            self.g.fault(Error::Config(format!("rope turns {} elements of heads of {head_dim}", rope.dims)));
+        }
         let out = self.g.like(x);
         self.g.push(Op::Rope { out, x, head_dim, rope });
         out
@@ -281,6 +295,10 @@ impl Layer<'_> {
     /// Stores `k` and `v` in a new layer of the cache, then attends `q` over it.
     pub fn attend(&self, q: Val, k: Val, v: Val, attention: Attention) -> Val {
         let Attention { heads, kv_heads, head_dim, window, .. } = attention;
+        if kv_heads == 0 || !heads.is_multiple_of(kv_heads) {
+            let why = format!("block {}: {kv_heads} key heads do not divide {heads} heads", self.n);
+            self.g.fault(Error::Config(why));
+        }
         for (x, what, heads) in [(q, "queries", heads), (k, "keys", kv_heads), (v, "values", kv_heads)] {
             let (found, expected) = (self.g.width(x), heads.saturating_mul(head_dim));
             if found != expected {

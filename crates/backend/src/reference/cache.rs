@@ -1,0 +1,68 @@
+//! The reference's key-value cache: blocks of f64 that exist once something was stored in them.
+
+use cera_plan::Kv;
+
+use crate::{BLOCK, BlockId, Error};
+
+/// The keys or the values of one layer.
+struct Store {
+    /// Elements of a position.
+    width: usize,
+    blocks: Vec<Option<Box<[f64]>>>,
+}
+
+impl Store {
+    fn new(kv: &Kv, blocks: usize) -> Self {
+        Store { width: kv.heads * kv.head_dim, blocks: vec![None; blocks] }
+    }
+
+    fn row(&self, blocks: &[BlockId], position: usize) -> Option<&[f64]> {
+        let block = self.blocks[blocks[position / BLOCK].0 as usize].as_ref()?;
+        Some(&block[position % BLOCK * self.width..][..self.width])
+    }
+
+    fn set(&mut self, blocks: &[BlockId], position: usize, row: &[f64]) {
+        let width = self.width;
+        let block = self.blocks[blocks[position / BLOCK].0 as usize]
+            .get_or_insert_with(|| vec![0.0; BLOCK * width].into_boxed_slice());
+        block[position % BLOCK * width..][..width].copy_from_slice(row);
+    }
+}
+
+/// The cache of one layer.
+pub(super) struct Cache {
+    keys: Store,
+    values: Store,
+}
+
+impl Cache {
+    /// An empty cache of `blocks` blocks.
+    pub(super) fn new(kv: &Kv, blocks: usize) -> Self {
+        Cache { keys: Store::new(kv, blocks), values: Store::new(kv, blocks) }
+    }
+
+    /// Stores the keys and values of one position of a sequence that has these blocks.
+    pub(super) fn set(&mut self, blocks: &[BlockId], position: usize, key: &[f64], value: &[f64]) {
+        self.keys.set(blocks, position, key);
+        self.values.set(blocks, position, value);
+    }
+
+    /// The rows of keys and of values at positions `0..end` of a sequence.
+    pub(super) fn rows(&self, blocks: &[BlockId], end: usize) -> Result<(Vec<&[f64]>, Vec<&[f64]>), Error> {
+        let keys: Option<Vec<_>> = (0..end).map(|p| self.keys.row(blocks, p)).collect();
+        let values: Option<Vec<_>> = (0..end).map(|p| self.values.row(blocks, p)).collect();
+        match (keys, values) {
+            (Some(keys), Some(values)) => Ok((keys, values)),
+            _ => {
+                Err(Error::Step(format!("{end} positions are attended to, of which some were never stored")))
+            }
+        }
+    }
+
+    /// Copies a block. Both ids are in the pool.
+    pub(super) fn copy(&mut self, from: BlockId, to: BlockId) {
+        for store in [&mut self.keys, &mut self.values] {
+            store.blocks[to.0 as usize] = store.blocks[from.0 as usize].clone();
+        }
+    }
+}

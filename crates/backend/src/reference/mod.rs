@@ -1,0 +1,325 @@
+//! The reference backend: what each op means.
+//!
+//! f64 plain loops over decoded weights (`ops` has one function an op; a fused op is literally the composition
+//! of the base ops that it replaces). Other backends are tested against it, op by op with
+//! [`LoadedReference::step_traced`], and `fuse` is proved on it.
+
+mod cache;
+mod ops;
+
+use cera_plan::{Attention, Fused, HeadPrep, KvLayer, LinearPart, Norm, Op, Plan, Rope, RowSet, Val, Wt};
+
+use crate::{Backend, BlockId, Error, KvShape, Loaded, Rows, SampleRow, StepOutput, Weights, check_step};
+use cache::Cache;
+
+/// The reference backend.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Reference;
+
+impl Reference {
+    /// The reference backend.
+    pub fn new() -> Self {
+        Reference
+    }
+
+    /// [`Backend::load`], as the type that can also be traced. Each weight is decoded to f32 once.
+    ///
+    /// # Errors
+    /// [`Error::Weights`] where a weight's bytes are not there or do not decode, [`Error::Memory`] where the
+    /// decoded weights could not be addressed.
+    pub fn load_traceable(
+        &self,
+        weights: &dyn Weights,
+        plan: &Plan,
+        kv: &KvShape,
+    ) -> Result<LoadedReference, Error> {
+        let decoded = (0..plan.weights.len()).map(|w| decode(weights, plan, Wt(w as u32)));
+        Ok(LoadedReference {
+            weights: decoded.collect::<Result<_, _>>()?,
+            plan: plan.clone(),
+            kv: *kv,
+            caches: plan.kv.iter().map(|layer| Cache::new(layer, kv.blocks)).collect(),
+        })
+    }
+}
+
+impl Backend for Reference {
+    fn name(&self) -> &'static str {
+        "reference"
+    }
+
+    fn takes(&self, _op: &Fused) -> bool {
+        true
+    }
+
+    fn load(&mut self, weights: &dyn Weights, plan: &Plan, kv: &KvShape) -> Result<Box<dyn Loaded>, Error> {
+        Ok(Box::new(self.load_traceable(weights, plan, kv)?))
+    }
+}
+
+fn decode(weights: &dyn Weights, plan: &Plan, wt: Wt) -> Result<Vec<f32>, Error> {
+    let w = &plan.weights[wt.index()];
+    let bytes = weights.bytes(wt)?;
+    let expected = w.ty.row_bytes(w.cols).and_then(|b| b.checked_mul(w.rows));
+    if expected != Some(bytes.len()) {
+        let why = format!(
+            "tensor `{}`: {} bytes are not [{}, {}] of {}",
+            w.name,
+            bytes.len(),
+            w.rows,
+            w.cols,
+            w.ty
+        );
+        return Err(Error::Weights(why));
+    }
+    // The bytes are there, so this is no more than a small multiple of the file's size.
+    let elements = w.rows.checked_mul(w.cols);
+    let memory =
+        Error::Memory { what: "decoded weights", bytes: elements.unwrap_or(usize::MAX).saturating_mul(4) };
+    let mut out = Vec::new();
+    if elements.is_none_or(|n| out.try_reserve_exact(n).is_err()) {
+        return Err(memory);
+    }
+    out.resize(w.rows * w.cols, 0.0);
+    cera_quant::decode(w.ty, bytes, &mut out)
+        .map_err(|e| Error::Weights(format!("tensor `{}`: {e}", w.name)))?;
+    weights.release(wt);
+    Ok(out)
+}
+
+/// A plan that is ready to run on the reference.
+pub struct LoadedReference {
+    plan: Plan,
+    kv: KvShape,
+    weights: Vec<Vec<f32>>,
+    caches: Vec<Cache>,
+}
+
+/// What the ops of one step read besides values and weights.
+struct Step<'a> {
+    rows: &'a Rows<'a>,
+    /// The position of each row in its sequence.
+    positions: Vec<usize>,
+    /// The rows whose logits are wanted.
+    wanted: Vec<usize>,
+    /// The values that are still to be read.
+    values: Vec<Vec<f64>>,
+}
+
+/// Sees every op of a step: its index in the plan, the op, and the values that it wrote, each
+/// `[rows, width]` in f64.
+pub type Trace<'a> = dyn FnMut(usize, &Op, &[(Val, &[f64])]) + 'a;
+
+impl Loaded for LoadedReference {
+    fn step(&mut self, rows: &Rows<'_>, sample: &[SampleRow], out: &mut StepOutput) -> Result<(), Error> {
+        self.step_traced(rows, sample, out, &mut |_, _, _| {})
+    }
+
+    fn copy_blocks(&mut self, pairs: &[(BlockId, BlockId)]) -> Result<(), Error> {
+        for &(from, to) in pairs {
+            if let Some(b) = [from, to].into_iter().find(|b| b.0 as usize >= self.kv.blocks) {
+                return Err(Error::Step(format!("block {}, but the cache has {}", b.0, self.kv.blocks)));
+            }
+            self.caches.iter_mut().for_each(|c| c.copy(from, to));
+        }
+        Ok(())
+    }
+}
+
+impl LoadedReference {
+    /// [`Loaded::step`], showing what each op wrote, so that a difference between backends is found at the op
+    /// that makes it.
+    ///
+    /// # Errors
+    /// [`Error::Step`] as [`check_step`], or where a sequence attends to positions that no step stored;
+    /// [`Error::NotFinite`] at the first op that writes something that is not finite.
+    pub fn step_traced(
+        &mut self,
+        rows: &Rows<'_>,
+        sample: &[SampleRow],
+        out: &mut StepOutput,
+        trace: &mut Trace<'_>,
+    ) -> Result<(), Error> {
+        check_step(&self.plan, &self.kv, rows, sample)?;
+        let mut step = Step {
+            rows,
+            positions: rows.seqs.iter().flat_map(|s| s.first_pos..s.first_pos + s.rows.len()).collect(),
+            wanted: sample.iter().map(|s| s.row).collect(),
+            values: vec![Vec::new(); self.plan.values.len()],
+        };
+        let mut readers = vec![0usize; self.plan.values.len()];
+        self.plan.ops.iter().flat_map(Op::reads).for_each(|v| readers[v.index()] += 1);
+        readers[self.plan.logits.index()] += 1;
+        for i in 0..self.plan.ops.len() {
+            let written = self.run(&step, i)?;
+            let op = &self.plan.ops[i];
+            for (v, data) in &written {
+                self.check_finite(&step, i, *v, data)?;
+            }
+            let seen: Vec<(Val, &[f64])> = written.iter().map(|(v, data)| (*v, &data[..])).collect();
+            trace(i, op, &seen);
+            for (v, data) in written {
+                step.values[v.index()] = data;
+            }
+            for v in op.reads() {
+                readers[v.index()] -= 1;
+                if readers[v.index()] == 0 {
+                    step.values[v.index()] = Vec::new();
+                }
+            }
+        }
+        self.give(&step, sample, out);
+        Ok(())
+    }
+
+    fn give(&self, step: &Step<'_>, sample: &[SampleRow], out: &mut StepOutput) {
+        out.tokens.clear();
+        out.logits.clear();
+        let vocabulary = self.width(self.plan.logits);
+        for (logits, s) in step.values[self.plan.logits.index()].chunks_exact(vocabulary).zip(sample) {
+            let logits = logits.iter().map(|&v| v as f32);
+            let greatest = logits.clone().enumerate().reduce(|a, b| if b.1 > a.1 { b } else { a });
+            out.tokens.push(greatest.map_or(0, |(token, _)| token as u32));
+            if s.logits {
+                out.logits.extend(logits);
+            }
+        }
+    }
+
+    fn check_finite(&self, step: &Step<'_>, op: usize, v: Val, data: &[f64]) -> Result<(), Error> {
+        let Some(at) = data.iter().position(|x| !x.is_finite()) else { return Ok(()) };
+        let row = at / self.width(v);
+        let row = match self.plan.values[v.index()].rows {
+            RowSet::All => row,
+            RowSet::Wanted => step.wanted[row],
+        };
+        Err(Error::NotFinite { row, op, name: self.plan.ops[op].name() })
+    }
+
+    fn width(&self, v: Val) -> usize {
+        self.plan.values[v.index()].width
+    }
+
+    fn weight(&self, w: Wt) -> &[f32] {
+        &self.weights[w.index()]
+    }
+
+    /// What op `i` writes.
+    fn run(&mut self, step: &Step<'_>, i: usize) -> Result<Vec<(Val, Vec<f64>)>, Error> {
+        let get = |v: Val| &step.values[v.index()][..];
+        let op = self.plan.ops[i].clone();
+        let one = |out: Val, data: Vec<f64>| Ok(vec![(out, data)]);
+        match op {
+            Op::Embed { out, table } => {
+                one(out, ops::embed(self.weight(table), self.width(out), step.rows.tokens))
+            }
+            Op::RmsNorm { out, x, norm } | Op::HeadNorm { out, x, norm, .. } => {
+                one(out, self.norm(get(x), &norm))
+            }
+            Op::Linear { out, x, w } => one(out, self.linear(get(x), w)),
+            Op::Bias { out, x, b } => one(out, ops::bias(get(x), self.weight(b))),
+            Op::Rope { out, x, head_dim, rope } => {
+                one(out, self.rope(step, get(x), self.width(out), head_dim, &rope))
+            }
+            Op::KvWrite { k, v, layer } => {
+                self.kv_write(step, get(k), get(v), layer);
+                Ok(vec![])
+            }
+            Op::Attend { out, q, layer, attention } => {
+                one(out, self.attend(step, get(q), layer, &attention)?)
+            }
+            Op::Glu { out, gate, up, act } => one(out, ops::glu(get(gate), get(up), act)),
+            Op::Add { out, a, b } => one(out, ops::add(get(a), get(b))),
+            Op::Scale { out, x, by } => one(out, ops::scale(get(x), by)),
+            Op::Softcap { out, x, cap } => one(out, ops::softcap(get(x), cap)),
+            Op::SelectRows { out, x } => one(out, ops::select_rows(get(x), self.width(x), &step.wanted)),
+            Op::Fused(Fused::AddRmsNorm { sum, out, a, b, norm }) => {
+                let added = ops::add(get(a), get(b));
+                let normed = self.norm(&added, &norm);
+                Ok(vec![(sum, added), (out, normed)])
+            }
+            Op::Fused(Fused::NormLinear { x, norm, parts }) => {
+                let h = self.norm(get(x), &norm);
+                let part = |p: &LinearPart| {
+                    let product = self.linear(&h, p.w);
+                    match p.bias {
+                        Some(b) => (p.out, ops::bias(&product, self.weight(b))),
+                        None => (p.out, product),
+                    }
+                };
+                Ok(parts.iter().map(part).collect())
+            }
+            Op::Fused(Fused::NormGlu { out, x, norm, gate, up, act }) => {
+                let h = self.norm(get(x), &norm);
+                one(out, ops::glu(&self.linear(&h, gate), &self.linear(&h, up), act))
+            }
+            Op::Fused(Fused::LinearAdd { out, x, w, add }) => {
+                one(out, ops::add(&self.linear(get(x), w), get(add)))
+            }
+            Op::Fused(Fused::HeadNormRopeKvWrite { q_out, q, k, v, head_dim, q_prep, k_prep, layer }) => {
+                let queries = self.prepare(step, get(q), self.width(q), head_dim, &q_prep);
+                let keys = self.prepare(step, get(k), self.width(k), head_dim, &k_prep);
+                self.kv_write(step, &keys, get(v), layer);
+                one(q_out, queries)
+            }
+        }
+    }
+
+    fn norm(&self, x: &[f64], norm: &Norm) -> Vec<f64> {
+        ops::rms_norm(x, self.weight(norm.weight), norm.eps)
+    }
+
+    fn linear(&self, x: &[f64], w: Wt) -> Vec<f64> {
+        let shape = &self.plan.weights[w.index()];
+        ops::linear(x, self.weight(w), shape.rows, shape.cols)
+    }
+
+    fn rope(&self, step: &Step<'_>, x: &[f64], width: usize, head_dim: usize, rope: &Rope) -> Vec<f64> {
+        ops::rope(x, width, head_dim, &step.positions, rope, rope.factors.map(|w| self.weight(w)))
+    }
+
+    fn prepare(
+        &self,
+        step: &Step<'_>,
+        x: &[f64],
+        width: usize,
+        head_dim: usize,
+        prep: &HeadPrep,
+    ) -> Vec<f64> {
+        let normed = prep.norm.map_or_else(|| x.to_vec(), |norm| self.norm(x, &norm));
+        match &prep.rope {
+            Some(rope) => self.rope(step, &normed, width, head_dim, rope),
+            None => normed,
+        }
+    }
+
+    fn kv_write(&mut self, step: &Step<'_>, k: &[f64], v: &[f64], layer: KvLayer) {
+        let kv = self.plan.kv[layer.index()];
+        let width = kv.heads * kv.head_dim;
+        for s in step.rows.seqs {
+            for (row, position) in s.rows.clone().zip(s.first_pos..) {
+                let at = row * width..(row + 1) * width;
+                self.caches[layer.index()].set(s.blocks, position, &k[at.clone()], &v[at]);
+            }
+        }
+    }
+
+    fn attend(
+        &self,
+        step: &Step<'_>,
+        q: &[f64],
+        layer: KvLayer,
+        attention: &Attention,
+    ) -> Result<Vec<f64>, Error> {
+        let width = attention.heads * attention.head_dim;
+        let mut out = Vec::with_capacity(q.len());
+        for s in step.rows.seqs {
+            let (keys, values) = self.caches[layer.index()].rows(s.blocks, s.first_pos + s.rows.len())?;
+            for (row, position) in s.rows.clone().zip(s.first_pos..) {
+                let q = &q[row * width..][..width];
+                out.extend(ops::attend(q, position, attention, |j| keys[j], |j| values[j]));
+            }
+        }
+        Ok(out)
+    }
+}
