@@ -12,8 +12,8 @@
 //! 4. Solve for the `d` and `dmin` that suit all these integers best, and go to 3 while that helps.
 
 use crate::QK_K;
-use crate::half_float::{f32_to_scale, inverse, nearest_factor};
-use crate::lanes::{nearest, sum};
+use crate::half_float::{f32_to_scale, inverse, reaching_factor};
+use crate::lanes::Lanes;
 
 /// Weights that share a scale and a minimum.
 pub const GROUP_LEN: usize = 32;
@@ -121,8 +121,10 @@ pub(crate) fn encode(x: &[f32; QK_K], levels: u8) -> SuperBlock {
     for ((group, x), steps) in groups.iter_mut().zip(x).zip(steps) {
         let line = factors.line(steps);
         let id = inverse(line.scale);
-        *group =
-            Group { scale: steps.scale, min: steps.min, codes: x.map(|v| code(v, line.min, id, top) as u8) };
+        (group.scale, group.min) = (steps.scale, steps.min);
+        for (stored, v) in group.codes.as_chunks_mut().0.iter_mut().zip(Lanes::of(x)) {
+            *stored = codes(v, line.min, id, top).array().map(|q| q as u8);
+        }
     }
     SuperBlock { d: f32_to_scale(factors.d), dmin: f32_to_scale(factors.dmin), groups }
 }
@@ -133,7 +135,7 @@ const REFINEMENTS: usize = 4;
 impl Factors {
     /// The nearest factors that f16 holds.
     fn rounded(d: f32, dmin: f32) -> Self {
-        Factors { d: nearest_factor(d), dmin: nearest_factor(dmin) }
+        Factors { d: reaching_factor(d), dmin: reaching_factor(dmin) }
     }
 
     /// What a decoder multiplies codes by and subtracts.
@@ -142,29 +144,34 @@ impl Factors {
     }
 }
 
-/// The code nearest to a weight, as a whole f32 in 0..=top; `id` is the inverse of the scale.
+/// The codes nearest to weights, as whole f32 in 0..=top; `id` is the inverse of the scale.
 #[inline(always)]
-fn code(v: f32, min: f32, id: f32, top: f32) -> f32 {
-    nearest(((v + min) * id).clamp(0.0, top))
+fn codes(v: Lanes, min: f32, id: f32, top: f32) -> Lanes {
+    ((v + min) * id).nearest_within(0.0, top)
 }
 
 /// The squared error of a group under a line.
 fn squared_error(x: &[f32; GROUP_LEN], line: Line, top: f32) -> f32 {
     let id = inverse(line.scale);
-    let [error] = sum(x, |v| {
-        let e = code(v, line.min, id, top) * line.scale - line.min - v;
-        [e * e]
-    });
-    error
+    let mut sum = Lanes::default();
+    for v in Lanes::of(x) {
+        let error = codes(v, line.min, id, top) * line.scale - line.min - v;
+        sum += error * error;
+    }
+    sum.total()
 }
 
 /// Sums over the codes that `min` and the inverse scale `id` give.
 fn moments(x: &[f32; GROUP_LEN], min: f32, id: f32, top: f32) -> Moments {
-    let [q, qq, x, xq] = sum(x, |v| {
-        let q = code(v, min, id, top);
-        [q, q * q, v, v * q]
-    });
-    Moments { q, qq, x, xq }
+    let [mut q, mut qq, mut sum, mut xq] = [Lanes::default(); 4];
+    for v in Lanes::of(x) {
+        let code = codes(v, min, id, top);
+        q += code;
+        qq += code * code;
+        sum += v;
+        xq += v * code;
+    }
+    Moments { q: q.total(), qq: qq.total(), x: sum.total(), xq: xq.total() }
 }
 
 impl Moments {

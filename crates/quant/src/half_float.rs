@@ -36,16 +36,21 @@ pub(crate) fn f32_to_scale(value: f32) -> [u8; 2] {
     f32_to_f16(value.clamp(-F16_MAX, F16_MAX)).to_le_bytes()
 }
 
-/// The nearest value to a block's factor that binary16 holds, but not zero unless it is zero: below the smallest
-/// subnormal a larger factor with smaller integers under it still represents the weights.
+/// A factor that binary16 holds for a block whose integers are as large as they can be at `ideal`: the nearest, but
+/// among the subnormals, which are far apart, the next one up. A larger factor with smaller integers under it still
+/// represents the weights; a smaller one clips them.
 #[inline]
-pub(crate) fn nearest_factor(ideal: f32) -> f32 {
-    const SMALLEST: f32 = 1.0 / (1 << 24) as f32;
-    if ideal == 0.0 {
-        return 0.0;
+pub(crate) fn reaching_factor(ideal: f32) -> f32 {
+    const STEP: f32 = 1.0 / (1 << 24) as f32;
+    const SMALLEST_NORMAL: f32 = 1.0 / (1 << 14) as f32;
+    let magnitude = ideal.abs();
+    if magnitude == 0.0 {
+        0.0
+    } else if magnitude < SMALLEST_NORMAL {
+        ((magnitude / STEP).ceil() * STEP).copysign(ideal)
+    } else {
+        f16_to_f32(u16::from_le_bytes(f32_to_scale(ideal)))
     }
-    let reachable = ideal.abs().max(SMALLEST).copysign(ideal);
-    f16_to_f32(u16::from_le_bytes(f32_to_scale(reachable)))
 }
 
 /// The binary16 at byte `at` of a block, as f32.
@@ -85,11 +90,17 @@ mod tests {
     }
 
     #[test]
-    fn factors_do_not_vanish() {
-        for (ideal, want) in
-            [(1e-12, 2f32.powi(-24)), (-1e-9, -(2f32.powi(-24))), (-0.0, 0.0), (0.1, 0.099975586)]
-        {
-            assert_eq!(nearest_factor(ideal).to_bits(), f32::to_bits(want));
+    fn factors_reach_the_weights() {
+        let step = 2f32.powi(-24);
+        let cases = [
+            (1e-12, step),
+            (-1.1 * step, -2.0 * step),
+            (-0.0, 0.0),
+            (3.0 * step, 3.0 * step),
+            (0.1, 0.099975586),
+        ];
+        for (ideal, want) in cases {
+            assert_eq!(reaching_factor(ideal).to_bits(), f32::to_bits(want));
         }
     }
 

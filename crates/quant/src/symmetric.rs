@@ -11,8 +11,8 @@
 
 use crate::QK_K;
 use crate::block::extreme;
-use crate::half_float::{f32_to_scale, inverse, nearest_factor};
-use crate::lanes::{nearest, sum};
+use crate::half_float::{f32_to_scale, inverse, reaching_factor};
+use crate::lanes::Lanes;
 
 /// Weights that share a scale.
 pub const GROUP_LEN: usize = 16;
@@ -36,7 +36,7 @@ pub(crate) fn encode(x: &[f32; QK_K]) -> SuperBlock {
     for (fitted, x) in fitted.iter_mut().zip(groups) {
         *fitted = fit(x);
     }
-    let mut d = nearest_factor(extreme(&fitted) / -128.0);
+    let mut d = reaching_factor(extreme(&fitted) / -128.0);
     let (mut scales, mut error) = choose_all(groups, &fitted, d);
     for _ in 0..REFINEMENTS {
         let better = refit(groups, &scales, d);
@@ -46,40 +46,45 @@ pub(crate) fn encode(x: &[f32; QK_K]) -> SuperBlock {
         }
         (d, scales, error) = (better, new_scales, new_error);
     }
-    let mut codes = [[32; GROUP_LEN]; GROUPS];
-    for ((codes, x), &scale) in codes.iter_mut().zip(groups).zip(&scales) {
+    let mut stored = [[32; GROUP_LEN]; GROUPS];
+    for ((stored, x), &scale) in stored.iter_mut().zip(groups).zip(&scales) {
         let id = inverse(d * f32::from(scale));
-        *codes = x.map(|v| (code(v, id) + 32.0) as u8);
+        for (stored, v) in stored.as_chunks_mut().0.iter_mut().zip(Lanes::of(x)) {
+            *stored = (codes(v, id) + 32.0).array().map(|q| q as u8);
+        }
     }
-    SuperBlock { d: f32_to_scale(d), scales, codes }
+    SuperBlock { d: f32_to_scale(d), scales, codes: stored }
 }
 
 /// Rounds of step 4: nearly all blocks settle in fewer.
 const REFINEMENTS: usize = 4;
 
-/// The code nearest to a weight, as a whole f32; `id` is the inverse of the scale.
+/// The codes nearest to weights, as whole f32; `id` is the inverse of the scale.
 #[inline(always)]
-fn code(v: f32, id: f32) -> f32 {
-    nearest((v * id).clamp(-32.0, 31.0))
+fn codes(v: Lanes, id: f32) -> Lanes {
+    (v * id).nearest_within(-32.0, 31.0)
 }
 
 /// The squared error of a group under a scale.
 fn squared_error(x: &[f32; GROUP_LEN], scale: f32) -> f32 {
     let id = inverse(scale);
-    let [error] = sum(x, |v| {
-        let e = code(v, id) * scale - v;
-        [e * e]
-    });
-    error
+    let mut sum = Lanes::default();
+    for v in Lanes::of(x) {
+        let error = codes(v, id) * scale - v;
+        sum += error * error;
+    }
+    sum.total()
 }
 
 /// `(sum of weight * code, sum of code * code)`: their quotient is the best scale for these codes.
 fn moments(x: &[f32; GROUP_LEN], id: f32) -> (f32, f32) {
-    let [xq, qq] = sum(x, |v| {
-        let q = code(v, id);
-        [v * q, q * q]
-    });
-    (xq, qq)
+    let (mut xq, mut qq) = (Lanes::default(), Lanes::default());
+    for v in Lanes::of(x) {
+        let q = codes(v, id);
+        xq += v * q;
+        qq += q * q;
+    }
+    (xq.total(), qq.total())
 }
 
 /// Step 1: the best scale for a group by itself, 0 for a group of zeros.
@@ -131,7 +136,7 @@ fn refit(groups: &[[f32; GROUP_LEN]], scales: &[i8; GROUPS], d: f32) -> f32 {
         xa += scale * f64::from(xq);
         aa += scale * scale * f64::from(qq);
     }
-    if aa > 0.0 { nearest_factor((xa / aa) as f32) } else { d }
+    if aa > 0.0 { reaching_factor((xa / aa) as f32) } else { d }
 }
 
 #[cfg(test)]
