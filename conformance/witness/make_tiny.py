@@ -1,0 +1,394 @@
+#!/usr/bin/env python3
+"""Make the tiny random-weight models of conformance/fixtures, with the logits that transformers computes for them.
+
+    make_tiny.py --llama-cpp SOURCE [--out DIR] [--keep DIR] [FAMILY ...]
+
+SOURCE is llama.cpp's source folder: its own converter writes the GGUF. For each family DIR receives
+
+    FAMILY.gguf     F32 weights and a real byte-level BPE tokenizer of 512 tokens
+    FAMILY.logits   f32 little-endian [prompt tokens, vocabulary]: transformers in f32, eager attention, no cache
+    FAMILY.json     the prompt and its ids, the greedy continuation with its margins, and the ablations (see below)
+
+Everything is seeded. Of the seeds, tried in order, the first is taken whose greedy choices are all clear of a tie by
+MIN_MARGIN, so that an engine with honest f32 rounding reproduces the ids, and do not merely repeat themselves.
+
+An ablation runs the same weights with one detail of the architecture changed (another rope base, a window one longer,
+no query norm, ...) and records how far the logits move. Each must move far more than the tolerance of the tests that use
+the fixture: that is what shows a fixture able to catch the mistake.
+"""
+import argparse
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+import numpy as np
+import torch
+import transformers
+
+from tiny_text import CHAT_TEMPLATE, CORPUS, PROMPT
+
+VOCAB = 512
+GREEDY_TOKENS = 16
+MIN_MARGIN = 0.02  # logits; f32 rounding moves these models' logits by about 1e-5
+MIN_ABLATION = 0.005  # logits; five times the tolerance of the tests, 1e-3
+MAX_SEEDS = 200
+SPECIAL = ["<pad>", "<s>", "</s>", "<unk>", "<|im_start|>", "<|im_end|>", "<|endoftext|>"]
+
+# The pre-tokenizer that GGUF calls "qwen2" (published with Qwen2's tokenizer.json).
+PRE_TOKENIZER = "qwen2"
+PRE_TOKENIZER_PATTERN = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}"
+    r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+
+SHAPE = dict(
+    vocab_size=VOCAB,
+    hidden_size=64,
+    intermediate_size=128,
+    num_hidden_layers=2,
+    num_attention_heads=4,
+    num_key_value_heads=2,
+    max_position_embeddings=1024,
+    bos_token_id=1,
+    eos_token_id=2,
+    pad_token_id=0,
+)
+
+
+def rope(theta, **more):
+    return dict(rope_type="default", rope_theta=theta) | more
+
+
+@dataclass
+class Family:
+    """One fixture: transformers' classes by prefix, the configuration, and what to change to see that it matters."""
+
+    prefix: str
+    config: dict
+    ablations: dict = field(default_factory=dict)  # name -> changed configuration entries
+    neutral: dict = field(default_factory=dict)  # name -> (part of the parameters' names, value they are set to)
+    config_class: str = ""  # where it is not PREFIX + "Config"
+    embed_std: float = 0.3
+    final_norm: float = 1.0  # mean weight of the last norm: brings the spread of tied logits up
+
+    @property
+    def zero_centred_norms(self):
+        return self.prefix == "Gemma3"  # the weight stored is (factor - 1)
+
+
+# Where the embedding is the output matrix too, small rows keep the input token from predicting itself, and a large last
+# norm spreads the logits again.
+TIED_EMBED_STD = 0.1
+TIED_FINAL_NORM = 3.0
+
+LLAMA3_ROPE = rope(
+    500000.0,
+    rope_type="llama3",
+    factor=8.0,
+    low_freq_factor=1.0,
+    high_freq_factor=4.0,
+    # So short that of a 16-wide head's eight wavelengths (6, 32, 167, ...) one is kept, one blended, the rest stretched.
+    original_max_position_embeddings=64,
+)
+GEMMA_LAYERS = ["sliding_attention"] * 5 + ["full_attention"]
+
+
+def gemma_rope(local, glob):
+    return dict(sliding_attention=rope(local), full_attention=rope(glob))
+
+
+GRANITE = dict(embedding_multiplier=6.0, residual_multiplier=0.45, attention_multiplier=0.4, logits_scaling=1.5)
+
+FAMILIES = {
+    "llama": Family(
+        "Llama",
+        SHAPE | dict(head_dim=16, rope_parameters=rope(10000.0)),
+        dict(rope_base=dict(rope_parameters=rope(20000.0)), norm_epsilon=dict(rms_norm_eps=1e-2)),
+    ),
+    "llama3rope": Family(
+        "Llama",
+        SHAPE | dict(head_dim=16, rope_parameters=LLAMA3_ROPE),
+        dict(
+            rope_unscaled=dict(rope_parameters=rope(500000.0)),
+            rope_factor=dict(rope_parameters=LLAMA3_ROPE | dict(factor=4.0)),
+            rope_blend=dict(rope_parameters=LLAMA3_ROPE | dict(high_freq_factor=2.1)),
+        ),
+    ),
+    # Heads wider than hidden / heads, as in Mistral Nemo. No window: the GGUF of the llama architecture does not carry it.
+    "mistral": Family(
+        "Mistral",
+        SHAPE | dict(head_dim=32, sliding_window=None, rope_parameters=rope(1000000.0)),
+        dict(rope_base=dict(rope_parameters=rope(10000.0))),
+    ),
+    "qwen2": Family(
+        "Qwen2",
+        SHAPE | dict(tie_word_embeddings=True, rope_parameters=rope(1000000.0)),
+        dict(rope_base=dict(rope_parameters=rope(10000.0))),
+        dict(query_bias=("q_proj.bias", 0.0), key_bias=("k_proj.bias", 0.0), value_bias=("v_proj.bias", 0.0)),
+        embed_std=TIED_EMBED_STD,
+        final_norm=TIED_FINAL_NORM,
+    ),
+    "qwen3": Family(
+        "Qwen3",
+        SHAPE | dict(head_dim=32, tie_word_embeddings=True, rope_parameters=rope(1000000.0)),
+        dict(rope_base=dict(rope_parameters=rope(10000.0))),
+        dict(query_norm=("q_norm", 1.0), key_norm=("k_norm", 1.0)),
+        embed_std=TIED_EMBED_STD,
+        final_norm=TIED_FINAL_NORM,
+    ),
+    # Every fourth layer has no rope; there are five, so that one with rope follows the one without.
+    "smollm3": Family(
+        "SmolLM3",
+        SHAPE
+        | dict(
+            num_hidden_layers=5,
+            intermediate_size=96,
+            tie_word_embeddings=True,
+            no_rope_layer_interval=4,
+            rope_parameters=rope(2000000.0),
+        ),
+        dict(
+            rope_everywhere=dict(no_rope_layers=[1] * 5),
+            rope_wrong_layer=dict(no_rope_layers=[0, 1, 1, 1, 0]),
+            rope_base=dict(rope_parameters=rope(10000.0)),
+        ),
+        embed_std=TIED_EMBED_STD,
+        final_norm=TIED_FINAL_NORM,
+    ),
+    "granite": Family(
+        "Granite",
+        SHAPE | GRANITE | dict(tie_word_embeddings=True, rope_parameters=rope(10000.0)),
+        {name: {name: 1.0 if name != "attention_multiplier" else 16**-0.5} for name in GRANITE},
+        embed_std=TIED_EMBED_STD / 6.0,  # the embedding multiplier gives it back
+        final_norm=TIED_FINAL_NORM * 6.0,
+    ),
+    "gemma3": Family(
+        "Gemma3",
+        SHAPE
+        | dict(
+            num_hidden_layers=6,
+            intermediate_size=64,
+            head_dim=16,
+            query_pre_attn_scalar=16,
+            sliding_window=8,
+            layer_types=GEMMA_LAYERS,
+            rope_parameters=gemma_rope(10000.0, 1000000.0),
+        ),
+        dict(
+            window_longer=dict(sliding_window=9),
+            window_shorter=dict(sliding_window=7),
+            rope_all_local=dict(rope_parameters=gemma_rope(10000.0, 10000.0)),
+            rope_all_global=dict(rope_parameters=gemma_rope(1000000.0, 1000000.0)),
+            exact_gelu=dict(hidden_activation="gelu"),
+            silu=dict(hidden_activation="silu"),
+        ),
+        # zero-centred: 0 stored is a factor of one
+        dict(query_norm=("q_norm", 0.0), post_attention_norm=("post_attention_layernorm", 0.0)),
+        config_class="Gemma3TextConfig",
+        embed_std=TIED_EMBED_STD / 8.0,  # Gemma multiplies by the root of the width, which is 8
+        final_norm=TIED_FINAL_NORM * 8.0,
+    ),
+}
+
+
+def make_tokenizer():
+    """A byte-level BPE of exactly VOCAB tokens, as transformers' fast tokenizer."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(PRE_TOKENIZER_PATTERN), "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=VOCAB,
+        special_tokens=SPECIAL,
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator([CORPUS], trainer)
+    if tokenizer.get_vocab_size() != VOCAB:
+        sys.exit(f"the corpus gives {tokenizer.get_vocab_size()} tokens, not {VOCAB}: make it longer")
+    fast = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        bos_token="<s>",
+        eos_token="</s>",
+        pad_token="<pad>",
+        unk_token="<unk>",
+        clean_up_tokenization_spaces=False,
+    )
+    fast.chat_template = CHAT_TEMPLATE
+    return fast
+
+
+def build(family, changes=None):
+    """The model of a family, its configuration changed by `changes`, with whatever weights transformers draws."""
+    config_class = getattr(transformers, family.config_class or family.prefix + "Config")
+    model_class = getattr(transformers, family.prefix + "ForCausalLM")
+    config = config_class(**(family.config | (changes or {})))
+    config.dtype = torch.float32
+    return model_class._from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
+
+
+def randomise(family, model, seed):
+    """Draw every parameter anew: norms away from one, biases away from nothing, attention sharp enough to see rope."""
+    generator = torch.Generator().manual_seed(seed)
+    centre = 0.0 if family.zero_centred_norms else 1.0
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            drawn = torch.randn(parameter.shape, generator=generator, dtype=torch.float32)
+            if "embed_tokens" in name:
+                value = drawn * family.embed_std
+            elif "lm_head" in name:
+                value = drawn * 0.3
+            elif parameter.ndim == 2:
+                gain = 1.6 if "q_proj" in name or "k_proj" in name else 1.0
+                value = drawn * gain / parameter.shape[1] ** 0.5
+            elif name == "model.norm.weight":
+                value = family.final_norm * (1.0 + 0.2 * drawn) + centre - 1.0
+            elif "norm" in name:
+                value = centre + 0.25 * drawn
+            elif name.endswith("bias"):
+                value = 0.3 * drawn
+            else:
+                sys.exit(f"no rule for parameter {name}")
+            parameter.copy_(value)
+    model.tie_weights()
+
+
+def logits(model, ids):
+    with torch.no_grad():
+        return model(torch.tensor([ids]), use_cache=False).logits[0].float()
+
+
+def greedy(model, ids):
+    """Plain greedy decoding, without a cache: the ids, and for each the distance to the runner-up in logits.
+
+    None as soon as a choice is within MIN_MARGIN of a tie.
+    """
+    ids, chosen, margins = list(ids), [], []
+    for _ in range(GREEDY_TOKENS):
+        top = logits(model, ids)[-1].topk(2)
+        chosen.append(int(top.indices[0]))
+        margins.append(float(top.values[0] - top.values[1]))
+        if margins[-1] < MIN_MARGIN:
+            return None
+        ids.append(chosen[-1])
+    return chosen, margins
+
+
+def ablate(family, model, ids, base):
+    """How far the logits move, at most, for each ablation of the family."""
+    moved = {}
+    weights = model.state_dict()
+    for name, changes in family.ablations.items():
+        other = build(family, changes)
+        other.load_state_dict(weights)
+        moved[name] = float((logits(other, ids) - base).abs().max())
+    for name, (part, value) in family.neutral.items():
+        hits = [key for key in weights if part in key]
+        if not hits:
+            sys.exit(f"no parameter named like {part}")
+        other = build(family)
+        other.load_state_dict(
+            {key: torch.full_like(w, value) if key in hits else w for key, w in weights.items()}
+        )
+        moved[name] = float((logits(other, ids) - base).abs().max())
+    return moved
+
+
+def convert(source, folder, out, name):
+    """Have llama.cpp's converter write `out` from the Hugging Face folder."""
+    here = Path(__file__).parent
+    command = [sys.executable, here / "convert_tiny.py", source, PRE_TOKENIZER, folder]
+    command += ["--outfile", out, "--outtype", "f32", "--model-name", name]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    if done.returncode != 0:
+        sys.exit(f"converter failed for {name}:\n{done.stdout[-3000:]}")
+
+
+def make(name, source, out, keep):
+    family = FAMILIES[name]
+    tokenizer = make_tokenizer()
+    ids = tokenizer(PROMPT)["input_ids"]
+    model = build(family)
+    for seed in range(1, MAX_SEEDS + 1):
+        randomise(family, model, seed)
+        found = greedy(model, ids)
+        if found and len(set(found[0])) > GREEDY_TOKENS // 2:
+            break
+    else:
+        sys.exit(f"{name}: no seed up to {MAX_SEEDS} keeps clear of ties and of repetition")
+    chosen, margins = found
+    base = logits(model, ids)
+    moved = ablate(family, model, ids, base)
+    for what, distance in moved.items():
+        if distance < MIN_ABLATION:
+            sys.exit(f"{name}: the fixture would not notice {what}: logits move by {distance:.2g} only")
+
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(keep or temporary) / f"tiny-{name}"
+        folder.mkdir(parents=True, exist_ok=True)
+        tokenizer.save_pretrained(folder)
+        model.save_pretrained(folder)
+        convert(source, folder, out / f"{name}.gguf", f"tiny-{name}")
+
+    base.numpy().astype("<f4").tofile(out / f"{name}.logits")
+    record = dict(
+        family=name,
+        architecture=model.config.architectures[0] if model.config.architectures else type(model).__name__,
+        config=family.config,
+        seed=seed,
+        prompt=PROMPT,
+        prompt_ids=ids,
+        logits_file=f"{name}.logits",
+        logits_shape=list(base.shape),
+        logits_std=round(float(base.std()), 4),
+        greedy_ids=chosen,
+        greedy_margins=[round(m, 5) for m in margins],
+        greedy_text=tokenizer.decode(chosen),
+        ablations={what: round(distance, 4) for what, distance in moved.items()},
+        gguf_sha256=hashlib.sha256((out / f"{name}.gguf").read_bytes()).hexdigest(),
+        made_with=dict(transformers=transformers.__version__, torch=torch.__version__, numpy=np.__version__),
+    )
+    text = json.dumps(record, indent=1, ensure_ascii=False)
+    (out / f"{name}.json").write_text(text + "\n", encoding="utf-8")
+    size = sum((out / f"{name}.{end}").stat().st_size for end in ("gguf", "logits", "json"))
+    print(
+        f"{name:11} seed {seed:3}  {len(ids)} tokens  logits std {base.std():.2f}  least margin {min(margins):.3f}"
+        f"  {size / 1000:.0f} kB  ablations {record['ablations']}",
+        flush=True,
+    )
+    if size >= 1_000_000:
+        sys.exit(f"{name}: {size} bytes; a fixture must stay below 1 MB")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--llama-cpp", required=True, type=Path, help="llama.cpp's source folder")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent.parent / "fixtures")
+    parser.add_argument("--keep", type=Path, help="keep the Hugging Face folders here")
+    parser.add_argument("family", nargs="*", metavar="FAMILY", help=f"of {', '.join(FAMILIES)}; none: all")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    for name in arguments.family or FAMILIES:
+        if name not in FAMILIES:
+            parser.error(f"unknown family {name}")
+        make(name, arguments.llama_cpp, arguments.out, arguments.keep)
+
+
+if __name__ == "__main__":
+    main()
