@@ -1,0 +1,185 @@
+//! How each quantized format lies in a packed panel.
+//!
+//! A panel is 16 rows of a weight matrix, interleaved so that one vector holds four columns of each row
+//! (a *step*); 8 steps make a group of 32 columns. A panel's *block* is what 16 blocks of the file become, and
+//! it has exactly their size. Panels lie one after another, the blocks of a panel along its columns.
+//!
+//! | part of a group | bytes | holds |
+//! |---|---|---|
+//! | nibbles | 4 x 64 | low nibbles: step `2c`, high nibbles: step `2c + 1` of chunk `c` |
+//! | fifth bits | 64 | bit `j` of a byte belongs to step `j` |
+//! | fifth and sixth bits | 2 x 64 | bits `2j` and `2j + 1` of chunk `h` belong to step `4h + j` |
+//! | bytes | 8 x 64 | step by step |
+//!
+//! Within 64 bytes, row `r` has bytes `4r..4r + 4`. To add a format: one file here that implements [`Format`],
+//! and one line in [`crate::kernels`].
+
+mod q4;
+mod q4_k;
+mod q5;
+mod q5_k;
+mod q6_k;
+mod q8_0;
+
+pub use q4::{Q4_0, Q4_1};
+pub use q4_k::Q4K;
+pub use q5::{Q5_0, Q5_1};
+pub use q5_k::Q5K;
+pub use q6_k::Q6K;
+pub use q8_0::Q8_0;
+
+use cera_quant::Type;
+
+use crate::simd::{STEPS, Simd};
+
+/// Rows of a panel.
+pub const PANEL: usize = 16;
+/// Columns of a group: activations share one scale.
+pub const GROUP: usize = 32;
+
+/// Bytes of a group's nibbles in a panel.
+pub const NIBBLES: usize = 256;
+/// Bytes of a group's bit plane in a panel.
+pub const PLANE: usize = 64;
+/// Bytes of one f16 for each row of a panel.
+pub const HALVES: usize = 2 * PANEL;
+
+/// What the kernels need to know of a group of 32 activations, beside the bytes.
+#[derive(Clone, Copy, Default, PartialEq, Debug, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub struct ActGroup {
+    /// `max |x| / 127`.
+    pub scale: f32,
+    /// The sum of the 32 bytes, times the scale.
+    pub sum_scaled: f32,
+    /// The sum of the 32 bytes.
+    pub sum: i32,
+    /// The sums of the first and the last 16 bytes, as the lower and the upper i16.
+    pub pair: i32,
+}
+
+/// A quantized format on this backend: how it is packed, and how a group is unpacked and dotted.
+pub trait Format: 'static {
+    /// The file's type.
+    const TYPE: Type;
+    /// Groups in a block.
+    const GROUPS: usize = Self::TYPE.block_len() / GROUP;
+    /// Bytes of a panel's block.
+    const PANEL_BYTES: usize = PANEL * Self::TYPE.block_bytes();
+
+    /// A group of `LANES` rows in registers.
+    type Group<S: Simd>: Copy;
+
+    /// Stores one row's block at `row` of a panel's block.
+    fn pack(block: &[u8], row: usize, panel: &mut [u8]);
+    /// The inverse: the block of one row.
+    fn unpack_row(panel: &[u8], row: usize, block: &mut [u8]);
+
+    /// Loads group `g` of rows `first..first + LANES` of a panel's block.
+    fn unpack<S: Simd>(s: S, panel: &[u8], g: usize, first: usize) -> Self::Group<S>;
+    /// Adds the group's dot product with 32 activations to `acc`, as the numeric contract says.
+    fn accumulate<S: Simd>(s: S, w: &Self::Group<S>, x: &[i8], a: &ActGroup, acc: S::F) -> S::F;
+}
+
+/// A row's group of 32 numbers of up to 8 bits: one u32 holds the four of a step.
+pub type Steps = [u32; STEPS];
+
+const LOW_NIBBLES: u32 = 0x0f0f_0f0f;
+
+/// The little-endian u32 at `4 * i` of `bytes`.
+pub fn word(bytes: &[u8], i: usize) -> u32 {
+    let mut b = [0; 4];
+    b.copy_from_slice(&bytes[4 * i..4 * i + 4]);
+    u32::from_le_bytes(b)
+}
+
+/// Stores a u32 at `4 * i` of `bytes`.
+pub fn put_word(bytes: &mut [u8], i: usize, v: u32) {
+    bytes[4 * i..4 * i + 4].copy_from_slice(&v.to_le_bytes());
+}
+
+/// Splits 16 bytes, whose low nibbles are numbers 0 to 15 and whose high nibbles are 16 to 31.
+pub fn split_halves(bytes: &[u8]) -> Steps {
+    std::array::from_fn(|j| (word(bytes, j % 4) >> (4 * (j / 4))) & LOW_NIBBLES)
+}
+
+/// The inverse of [`split_halves`].
+pub fn join_halves(steps: &Steps, bytes: &mut [u8]) {
+    for i in 0..4 {
+        put_word(bytes, i, (steps[i] & LOW_NIBBLES) | (steps[i + 4] & LOW_NIBBLES) << 4);
+    }
+}
+
+/// Stores the low nibbles of a row's group in a panel.
+pub fn put_nibbles(steps: &Steps, row: usize, panel: &mut [u8]) {
+    for c in 0..4 {
+        let v = (steps[2 * c] & LOW_NIBBLES) | (steps[2 * c + 1] & LOW_NIBBLES) << 4;
+        put_word(panel, 16 * c + row, v);
+    }
+}
+
+/// The inverse of [`put_nibbles`].
+pub fn get_nibbles(panel: &[u8], row: usize) -> Steps {
+    std::array::from_fn(|j| (word(panel, 16 * (j / 2) + row) >> (4 * (j % 2))) & LOW_NIBBLES)
+}
+
+/// Stores bit 4 of a row's numbers in a plane of a panel.
+pub fn put_bits(steps: &Steps, row: usize, plane: &mut [u8]) {
+    let v = (0..STEPS).fold(0, |v, j| v | ((steps[j] >> 4) & 0x0101_0101) << j);
+    put_word(plane, row, v);
+}
+
+/// The inverse of [`put_bits`]: numbers of 16 or 0.
+pub fn get_bits(plane: &[u8], row: usize) -> Steps {
+    std::array::from_fn(|j| ((word(plane, row) >> j) & 0x0101_0101) << 4)
+}
+
+/// Stores an f16 or another pair of bytes of a row.
+pub fn put_half(bytes: &[u8], row: usize, panel: &mut [u8]) {
+    panel[2 * row..2 * row + 2].copy_from_slice(&bytes[..2]);
+}
+
+/// The inverse of [`put_half`].
+pub fn get_half(panel: &[u8], row: usize, bytes: &mut [u8]) {
+    bytes[..2].copy_from_slice(&panel[2 * row..2 * row + 2]);
+}
+
+/// The f16 of rows `first..`, widened.
+#[inline(always)]
+pub fn load_halves<S: Simd>(s: S, panel: &[u8], first: usize) -> S::F {
+    s.load_f16(bytemuck::cast_slice(&panel[2 * first..2 * (first + S::LANES)]))
+}
+
+/// The nibbles of a group, as 8 vectors.
+#[inline(always)]
+pub fn load_nibbles<S: Simd>(s: S, panel: &[u8], first: usize) -> [S::B; STEPS] {
+    let low = s.splat_b(0x0f);
+    let mut w = [low; STEPS];
+    for c in 0..4 {
+        let v = s.load_b(&panel[64 * c + 4 * first..64 * c + 4 * (first + S::LANES)]);
+        w[2 * c] = s.and_b(v, low);
+        w[2 * c + 1] = s.and_b(s.shr_b::<4>(v), low);
+    }
+    w
+}
+
+/// Adds the fifth bits to the nibbles.
+#[inline(always)]
+pub fn add_bits<S: Simd>(s: S, w: &mut [S::B; STEPS], plane: &[u8], first: usize) {
+    let v = s.load_b(&plane[4 * first..4 * (first + S::LANES)]);
+    let bit = s.splat_b(0x10);
+    w[0] = s.or_b(w[0], s.and_b(s.shl_b::<4>(v), bit));
+    w[1] = s.or_b(w[1], s.and_b(s.shl_b::<3>(v), bit));
+    w[2] = s.or_b(w[2], s.and_b(s.shl_b::<2>(v), bit));
+    w[3] = s.or_b(w[3], s.and_b(s.shl_b::<1>(v), bit));
+    w[4] = s.or_b(w[4], s.and_b(v, bit));
+    w[5] = s.or_b(w[5], s.and_b(s.shr_b::<1>(v), bit));
+    w[6] = s.or_b(w[6], s.and_b(s.shr_b::<2>(v), bit));
+    w[7] = s.or_b(w[7], s.and_b(s.shr_b::<3>(v), bit));
+}
+
+/// A group of numbers with one scale: `acc + isum * (w_scale * x_scale)`.
+#[inline(always)]
+pub fn scaled<S: Simd>(s: S, isum: S::I, scale: S::F, a: &ActGroup, acc: S::F) -> S::F {
+    s.fma(s.to_f(isum), s.mul(scale, s.splat(a.scale)), acc)
+}

@@ -1,0 +1,318 @@
+//! Attention of a few query rows over one head of the paged cache.
+//!
+//! The cache is walked in blocks of 32 positions, keys stored with positions side by side so that 32 scores
+//! come out of one pass. Softmax is online: each block's scores are weighed against the greatest seen so far
+//! (Milakov and Gimelshein 2018). Every [`SPAN`] positions a fresh state starts and the finished one is merged
+//! into the total, in order: so one row's attention may be cut into spans and given to several threads with
+//! no change of a bit. What a row computes depends on its own position and the cache alone.
+
+use cera_backend::{BLOCK, BlockId};
+use cera_plan::Attention;
+
+use crate::simd::{SUMS, Simd, exp, sum16, tanh};
+
+/// Positions of one softmax state.
+pub const SPAN: usize = 512;
+
+/// The greatest head that the kernel's buffers hold.
+pub const MAX_HEAD: usize = 512;
+
+/// One layer's cache. Keys of a block and head are `[head_dim][32]`, values `[32][head_dim]`, all f16.
+#[derive(Clone, Copy)]
+pub struct Cache<'a> {
+    /// `[blocks, heads, head_dim, 32]`.
+    pub k: &'a [u16],
+    /// `[blocks, heads, 32, head_dim]`.
+    pub v: &'a [u16],
+}
+
+/// Query rows that share a head of the cache.
+#[derive(Clone, Copy)]
+pub struct Queries<'a> {
+    /// `[queries, head_dim]`.
+    pub q: &'a [f32],
+    /// The position of each.
+    pub positions: &'a [usize],
+    /// The blocks of their sequence.
+    pub blocks: &'a [BlockId],
+    /// The head of the cache.
+    pub kv_head: usize,
+}
+
+/// A thread's buffers.
+pub struct Scratch {
+    keys: Vec<f32>,
+    values: Vec<f32>,
+    states: Vec<State>,
+    sums: Vec<f32>,
+}
+
+/// The softmax of a query over some positions; its weighted sum of values lies beside it.
+#[derive(Clone, Copy)]
+struct State {
+    max: f32,
+    sum: f32,
+}
+
+const EMPTY: State = State { max: f32::NEG_INFINITY, sum: 0.0 };
+
+impl Scratch {
+    /// Buffers for up to `queries` rows at a time.
+    pub fn new(queries: usize, head_dim: usize) -> Self {
+        Scratch {
+            keys: vec![0.0; head_dim * BLOCK],
+            values: vec![0.0; head_dim * BLOCK],
+            states: vec![EMPTY; 2 * queries],
+            sums: vec![0.0; queries * head_dim],
+        }
+    }
+}
+
+/// `out [queries, head_dim]` = softmax(q . k * scale) v.
+#[inline(always)]
+pub fn attend<S: Simd>(
+    s: S,
+    attention: &Attention,
+    cache: &Cache<'_>,
+    queries: &Queries<'_>,
+    scratch: &mut Scratch,
+    out: &mut [f32],
+) {
+    let dim = attention.head_dim;
+    let n = queries.positions.len();
+    let (span_states, totals) = scratch.states.split_at_mut(n);
+    let totals = &mut totals[..n];
+    totals.fill(EMPTY);
+    let (mut from, mut to) = (usize::MAX, 0);
+    for &p in queries.positions {
+        from = from.min(start(attention, p));
+        to = to.max(p + 1);
+    }
+    let mut at = from / SPAN * SPAN;
+    while at < to {
+        span_states.fill(EMPTY);
+        let sums = &mut scratch.sums[..n * dim];
+        sums.fill(0.0);
+        let end = (at + SPAN).min(to);
+        let mut block = at.max(from / BLOCK * BLOCK);
+        while block < end {
+            let id = queries.blocks[block / BLOCK].0 as usize;
+            let lies = (id * attention.kv_heads + queries.kv_head) * dim * BLOCK;
+            widen(s, &cache.k[lies..lies + dim * BLOCK], &mut scratch.keys);
+            widen(s, &cache.v[lies..lies + dim * BLOCK], &mut scratch.values);
+            let mut i = 0;
+            while i < n {
+                if i + 2 <= n {
+                    let scores = scores::<S, 2>(s, &queries.q[i * dim..], dim, &scratch.keys);
+                    for (j, mut scores) in scores.into_iter().enumerate() {
+                        let sums = &mut sums[(i + j) * dim..(i + j + 1) * dim];
+                        let p = queries.positions[i + j];
+                        add_block(
+                            s,
+                            attention,
+                            p,
+                            block,
+                            &mut scores,
+                            &scratch.values,
+                            &mut span_states[i + j],
+                            sums,
+                        );
+                    }
+                    i += 2;
+                } else {
+                    let [mut scores] = scores::<S, 1>(s, &queries.q[i * dim..], dim, &scratch.keys);
+                    let sums = &mut sums[i * dim..(i + 1) * dim];
+                    let p = queries.positions[i];
+                    add_block(
+                        s,
+                        attention,
+                        p,
+                        block,
+                        &mut scores,
+                        &scratch.values,
+                        &mut span_states[i],
+                        sums,
+                    );
+                    i += 1;
+                }
+            }
+            block += BLOCK;
+        }
+        for i in 0..n {
+            merge(
+                s,
+                &span_states[i],
+                &sums[i * dim..(i + 1) * dim],
+                &mut totals[i],
+                &mut out[i * dim..(i + 1) * dim],
+            );
+        }
+        at += SPAN;
+    }
+    for (total, out) in totals.iter().zip(out.chunks_exact_mut(dim)) {
+        let by = 1.0 / total.sum;
+        for o in out {
+            *o *= by;
+        }
+    }
+}
+
+/// The first position that a row at position `p` sees.
+#[inline(always)]
+fn start(attention: &Attention, p: usize) -> usize {
+    match attention.window {
+        Some(w) => (p + 1).saturating_sub(w),
+        None => 0,
+    }
+}
+
+#[inline(always)]
+fn widen<S: Simd>(s: S, x: &[u16], out: &mut [f32]) {
+    for (x, out) in x.chunks_exact(S::LANES).zip(out.chunks_exact_mut(S::LANES)) {
+        s.store(s.load_f16(x), out);
+    }
+}
+
+/// The dot products of `Q` queries with the 32 keys of a block: one chain of fma over the head each.
+#[inline(always)]
+fn scores<S: Simd, const Q: usize>(s: S, q: &[f32], dim: usize, keys: &[f32]) -> [[f32; BLOCK]; Q] {
+    let parts = BLOCK / S::LANES;
+    let mut acc = [[s.splat(0.0); 8]; Q];
+    for (d, keys) in keys.chunks_exact(BLOCK).take(dim).enumerate() {
+        for p in 0..parts {
+            let k = s.load(&keys[p * S::LANES..]);
+            for i in 0..Q {
+                acc[i][p] = s.fma(s.splat(q[i * dim + d]), k, acc[i][p]);
+            }
+        }
+    }
+    let mut out = [[0.0; BLOCK]; Q];
+    for i in 0..Q {
+        for p in 0..parts {
+            s.store(acc[i][p], &mut out[i][p * S::LANES..]);
+        }
+    }
+    out
+}
+
+/// Weighs the positions of one block that the row at position `p` sees.
+#[inline(always)]
+#[allow(clippy::too_many_arguments)] // one call, in the innermost loop: a struct would say nothing more
+fn add_block<S: Simd>(
+    s: S,
+    attention: &Attention,
+    p: usize,
+    block: usize,
+    scores: &mut [f32; BLOCK],
+    values: &[f32],
+    state: &mut State,
+    sums: &mut [f32],
+) {
+    let lo = start(attention, p).saturating_sub(block).min(BLOCK);
+    let hi = (p + 1).saturating_sub(block).min(BLOCK);
+    if lo >= hi {
+        return;
+    }
+    let scale = s.splat(attention.scale);
+    let mut max = state.max;
+    for (i, part) in scores.chunks_exact_mut(S::LANES).enumerate() {
+        let mut v = s.mul(s.load(part), scale);
+        if let Some(cap) = attention.softcap {
+            v = s.mul(s.splat(cap), tanh(s, s.mul(v, s.splat(1.0 / cap))));
+        }
+        let first = i * S::LANES;
+        v = s.select(lo.saturating_sub(first), hi.saturating_sub(first), v, s.splat(f32::NEG_INFINITY));
+        s.store(v, part);
+        for v in part {
+            max = if *v > max { *v } else { max };
+        }
+    }
+    if max > state.max {
+        let by = if state.max == f32::NEG_INFINITY { 0.0 } else { exp1(s, state.max - max) };
+        state.max = max;
+        state.sum *= by;
+        for v in sums.iter_mut() {
+            *v *= by;
+        }
+    }
+    let mut lanes = [s.splat(0.0); 4];
+    for (i, part) in scores.chunks_exact_mut(S::LANES).enumerate() {
+        let first = i * S::LANES;
+        let e = exp(s, s.sub(s.load(part), s.splat(max)));
+        let e = s.select(lo.saturating_sub(first), hi.saturating_sub(first), e, s.splat(0.0));
+        s.store(e, part);
+        let lane = i % (SUMS / S::LANES);
+        lanes[lane] = s.add(lanes[lane], e);
+    }
+    state.sum += sum16(s, &lanes);
+    let weights = &scores[lo..hi];
+    let dim = sums.len();
+    let values = &values[lo * dim..hi * dim];
+    let mut d = 0;
+    while d + 8 * S::LANES <= dim {
+        weigh::<S, 8>(s, weights, values, dim, d, sums);
+        d += 8 * S::LANES;
+    }
+    while d + 4 * S::LANES <= dim {
+        weigh::<S, 4>(s, weights, values, dim, d, sums);
+        d += 4 * S::LANES;
+    }
+    while d < dim {
+        weigh::<S, 1>(s, weights, values, dim, d, sums);
+        d += S::LANES;
+    }
+}
+
+/// Adds `weights . values[.., d..d + V * LANES]` to the sums: a chain of fma over the positions.
+#[inline(always)]
+fn weigh<S: Simd, const V: usize>(
+    s: S,
+    weights: &[f32],
+    values: &[f32],
+    dim: usize,
+    d: usize,
+    sums: &mut [f32],
+) {
+    let mut acc = [s.splat(0.0); V];
+    for i in 0..V {
+        acc[i] = s.load(&sums[d + i * S::LANES..]);
+    }
+    for (w, row) in weights.iter().zip(values.chunks_exact(dim)) {
+        let w = s.splat(*w);
+        let row = &row[d..d + V * S::LANES];
+        for i in 0..V {
+            acc[i] = s.fma(w, s.load(&row[i * S::LANES..]), acc[i]);
+        }
+    }
+    for i in 0..V {
+        s.store(acc[i], &mut sums[d + i * S::LANES..]);
+    }
+}
+
+/// Takes a finished span into the total.
+#[inline(always)]
+fn merge<S: Simd>(s: S, span: &State, sums: &[f32], total: &mut State, out: &mut [f32]) {
+    if span.sum == 0.0 {
+        return; // the row sees no position of this span
+    }
+    if total.sum == 0.0 {
+        *total = *span;
+        out.copy_from_slice(sums);
+        return;
+    }
+    let max = if span.max > total.max { span.max } else { total.max };
+    let (old, new) = (exp1(s, total.max - max), exp1(s, span.max - max));
+    total.max = max;
+    total.sum = span.sum.mul_add(new, total.sum * old);
+    for (o, v) in out.iter_mut().zip(sums) {
+        *o = v.mul_add(new, *o * old);
+    }
+}
+
+/// `e^x` of one number, with the bits that a vector's lane would have.
+#[inline(always)]
+fn exp1<S: Simd>(s: S, x: f32) -> f32 {
+    let mut lanes = [0.0; SUMS];
+    s.store(exp(s, s.splat(x)), &mut lanes);
+    lanes[0]
+}

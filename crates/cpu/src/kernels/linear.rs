@@ -1,0 +1,207 @@
+//! A panel of 16 rows of a matrix times the step's rows.
+//!
+//! One shape serves decode and prefill: unpack a group of the panel once, dot it with up to `T` rows of
+//! activations. Each output element is one sequence of operations over the columns, whatever `T` is.
+
+use half::{bf16, f16};
+
+use crate::format::{ActGroup, Format, GROUP, PANEL};
+use crate::simd::{Lanes16, SUMS, Simd, sum16};
+
+/// The step's rows as a panel kernel reads them. Quantized panels use `q` and `groups`, float panels `f`.
+#[derive(Clone, Copy)]
+pub struct Input<'a> {
+    /// Columns of a row.
+    pub cols: usize,
+    /// `[rows, cols]`.
+    pub f: &'a [f32],
+    /// `[rows, cols]`, each within -127..=127.
+    pub q: &'a [i8],
+    /// `[rows, cols / 32]`.
+    pub groups: &'a [ActGroup],
+}
+
+/// Rows `first..first + T` times one panel: `out[t * 16 + row of the panel]`.
+#[inline(always)]
+fn tile<S: Simd, F: Format, const T: usize>(
+    s: S,
+    panel: &[u8],
+    x: &Input<'_>,
+    first: usize,
+    out: &mut [f32],
+) {
+    let passes = PANEL / S::LANES;
+    let (cols, per_row) = (x.cols, x.cols / GROUP);
+    let mut q = [&x.q[..0]; T];
+    let mut groups = [&x.groups[..0]; T];
+    for t in 0..T {
+        q[t] = &x.q[(first + t) * cols..(first + t + 1) * cols];
+        groups[t] = &x.groups[(first + t) * per_row..(first + t + 1) * per_row];
+    }
+    let mut acc = [[s.splat(0.0); T]; 4];
+    for (b, block) in panel.chunks_exact(F::PANEL_BYTES).enumerate() {
+        for g in 0..F::GROUPS {
+            let at = b * F::GROUPS + g;
+            for p in 0..passes {
+                let w = F::unpack(s, block, g, p * S::LANES);
+                for t in 0..T {
+                    let x = &q[t][at * GROUP..(at + 1) * GROUP];
+                    acc[p][t] = F::accumulate(s, &w, x, &groups[t][at], acc[p][t]);
+                }
+            }
+        }
+    }
+    for t in 0..T {
+        for p in 0..passes {
+            s.store(acc[p][t], &mut out[t * PANEL + p * S::LANES..]);
+        }
+    }
+}
+
+/// Rows `first..first + rows` times one panel, `T`, then `U`, then one at a time.
+/// `out` is `[rows, 16]`.
+#[inline(always)]
+pub fn panel<S: Simd, F: Format, const T: usize, const U: usize>(
+    s: S,
+    panel: &[u8],
+    x: &Input<'_>,
+    first: usize,
+    rows: usize,
+    out: &mut [f32],
+) {
+    let mut r = 0;
+    while r + T <= rows {
+        tile::<S, F, T>(s, panel, x, first + r, &mut out[r * PANEL..]);
+        r += T;
+    }
+    while r + U <= rows {
+        tile::<S, F, U>(s, panel, x, first + r, &mut out[r * PANEL..]);
+        r += U;
+    }
+    while r < rows {
+        tile::<S, F, 1>(s, panel, x, first + r, &mut out[r * PANEL..]);
+        r += 1;
+    }
+}
+
+/// Numbers stored one by one; a panel is 16 rows of them, as the file has them.
+pub trait Float: 'static {
+    /// How one is stored.
+    type Bits: bytemuck::Pod;
+    /// Widens `LANES` of them.
+    fn load<S: Simd>(s: S, x: &[Self::Bits]) -> S::F;
+    /// Widens one.
+    fn widen(x: Self::Bits) -> f32;
+}
+
+/// IEEE single precision.
+pub struct F32;
+/// IEEE half precision.
+pub struct F16;
+/// bfloat16.
+pub struct Bf16;
+
+impl Float for F32 {
+    type Bits = f32;
+    #[inline(always)]
+    fn load<S: Simd>(s: S, x: &[f32]) -> S::F {
+        s.load(x)
+    }
+    #[inline(always)]
+    fn widen(x: f32) -> f32 {
+        x
+    }
+}
+
+impl Float for F16 {
+    type Bits = u16;
+    #[inline(always)]
+    fn load<S: Simd>(s: S, x: &[u16]) -> S::F {
+        s.load_f16(x)
+    }
+    #[inline(always)]
+    fn widen(x: u16) -> f32 {
+        f16::from_bits(x).to_f32()
+    }
+}
+
+impl Float for Bf16 {
+    type Bits = u16;
+    #[inline(always)]
+    fn load<S: Simd>(s: S, x: &[u16]) -> S::F {
+        s.load_bf16(x)
+    }
+    #[inline(always)]
+    fn widen(x: u16) -> f32 {
+        bf16::from_bits(x).to_f32()
+    }
+}
+
+/// One row of weights times `T` rows: 16 partial sums by column modulo 16, then the tree.
+#[inline(always)]
+fn float_tile<S: Simd, W: Float, const T: usize>(
+    s: S,
+    w: &[W::Bits],
+    x: &Input<'_>,
+    first: usize,
+    row: usize,
+    out: &mut [f32],
+) {
+    let parts = SUMS / S::LANES;
+    let mut acc: [Lanes16<S>; T] = [[s.splat(0.0); 4]; T];
+    let whole = x.cols / SUMS * SUMS;
+    let mut k = 0;
+    while k < whole {
+        for p in 0..parts {
+            let at = k + p * S::LANES;
+            let v = W::load(s, &w[at..]);
+            for t in 0..T {
+                acc[t][p] = s.fma(v, s.load(&x.f[(first + t) * x.cols + at..]), acc[t][p]);
+            }
+        }
+        k += SUMS;
+    }
+    if k < x.cols {
+        let mut tail = [0.0; SUMS];
+        for (t, w) in tail.iter_mut().zip(&w[k..x.cols]) {
+            *t = W::widen(*w);
+        }
+        for t in 0..T {
+            let mut xs = [0.0; SUMS];
+            let row = (first + t) * x.cols;
+            xs[..x.cols - k].copy_from_slice(&x.f[row + k..row + x.cols]);
+            for p in 0..parts {
+                acc[t][p] = s.fma(s.load(&tail[p * S::LANES..]), s.load(&xs[p * S::LANES..]), acc[t][p]);
+            }
+        }
+    }
+    for t in 0..T {
+        out[t * PANEL + row] = sum16(s, &acc[t]);
+    }
+}
+
+/// [`panel`] for float weights; a panel of fewer than 16 rows is shorter.
+#[inline(always)]
+pub fn float_panel<S: Simd, W: Float>(
+    s: S,
+    panel: &[u8],
+    x: &Input<'_>,
+    first: usize,
+    rows: usize,
+    out: &mut [f32],
+) {
+    let w: &[W::Bits] = bytemuck::cast_slice(panel);
+    let mut r = 0;
+    while r < rows {
+        let out = &mut out[r * PANEL..];
+        let four = r + 4 <= rows;
+        for (row, w) in w.chunks_exact(x.cols).enumerate() {
+            if four {
+                float_tile::<S, W, 4>(s, w, x, first + r, row, out);
+            } else {
+                float_tile::<S, W, 1>(s, w, x, first + r, row, out);
+            }
+        }
+        r += if four { 4 } else { 1 };
+    }
+}

@@ -1,0 +1,153 @@
+//! The kernels, and the table that one tier's are called through.
+//!
+//! Each kernel is a generic function over [`crate::simd::Simd`], written once. A tier's module below wraps them
+//! in functions that have the tier's instructions turned on; into those everything is inlined.
+
+pub mod attend;
+pub mod linear;
+pub mod row;
+#[cfg(test)]
+mod tests;
+
+use cera_plan::{Act, Attention, RopeStyle};
+use cera_quant::Type;
+
+use crate::Tier;
+use crate::format::ActGroup;
+use attend::{Cache, Queries, Scratch};
+use linear::Input;
+
+/// Rows `first..first + rows` of the input times one panel: `(panel, input, first, rows, out [rows, 16])`.
+pub type PanelFn = fn(&[u8], &Input<'_>, usize, usize, &mut [f32]);
+
+/// One tier's kernels, chosen once.
+pub struct Kernels {
+    /// [`row::quantize`].
+    pub quantize: fn(&[f32], &mut [i8], &mut [ActGroup]),
+    /// [`row::rms_norm`].
+    pub rms_norm: fn(&[f32], &[f32], f32, &mut [f32]),
+    /// [`row::glu`].
+    pub glu: fn(Act, &[f32], &[f32], &mut [f32]),
+    /// [`row::softcap`].
+    pub softcap: fn(f32, &[f32], &mut [f32]),
+    /// [`row::rope`].
+    pub rope: fn(RopeStyle, usize, &[f32], &[f32], &mut [f32]),
+    /// [`row::to_f16`].
+    pub to_f16: fn(&[f32], &mut [u16]),
+    /// [`attend::attend`].
+    pub attend: fn(&Attention, &Cache<'_>, &Queries<'_>, &mut Scratch, &mut [f32]),
+    /// The panel kernel of a type, if there is one.
+    pub panel: fn(Type) -> Option<PanelFn>,
+}
+
+impl Kernels {
+    /// A tier's kernels, where this processor runs them.
+    pub fn new(tier: Tier) -> Option<Kernels> {
+        match tier {
+            Tier::Scalar => Some(scalar::table(crate::simd::scalar::Scalar)),
+            #[cfg(target_arch = "x86_64")]
+            Tier::Avx2 => crate::simd::avx2::Avx2::detect().map(avx2::table),
+            #[cfg(target_arch = "x86_64")]
+            Tier::Avx512 => crate::simd::avx512::Avx512::detect().map(avx512::table),
+            #[cfg(not(target_arch = "x86_64"))]
+            Tier::Avx2 | Tier::Avx512 => None,
+        }
+    }
+}
+
+/// One kernel of a tier as a plain function: the generic code inlined where the instructions are on.
+///
+/// The table that holds it is made only from the tier's token, which proves that the processor has them.
+macro_rules! shell {
+    ($S:ty, [$($features:literal)?], $kernel:expr, ($($arg:ident: $ty:ty),*)) => {{
+        $(#[target_feature(enable = $features)])?
+        fn shell(s: $S, $($arg: $ty),*) {
+            $kernel(s, $($arg),*)
+        }
+        // SAFETY: the function is reached only through a table, and a table is made from the tier's token.
+        #[allow(unused_unsafe)] // the scalar tier's shell has no instructions to prove
+        |$($arg: $ty),*| unsafe { shell(<$S>::assume(), $($arg),*) }
+    }};
+}
+
+/// A tier's table: its token, the rows of its larger and its smaller tile, and its instructions.
+macro_rules! tier {
+    ($module:ident, $S:ty, $T:literal, $U:literal, $features:tt) => {
+        mod $module {
+            use super::*;
+            use crate::format::{Format, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0};
+            use linear::{Bf16, F16, F32, Float};
+
+            /// The tier's kernels.
+            pub fn table(_proof: $S) -> Kernels {
+                Kernels {
+                    quantize: shell!($S, $features, row::quantize, (x: &[f32], q: &mut [i8], g: &mut [ActGroup])),
+                    rms_norm: shell!($S, $features, row::rms_norm, (x: &[f32], w: &[f32], eps: f32, out: &mut [f32])),
+                    glu: shell!($S, $features, row::glu, (act: Act, gate: &[f32], up: &[f32], out: &mut [f32])),
+                    softcap: shell!($S, $features, row::softcap, (cap: f32, x: &[f32], out: &mut [f32])),
+                    rope: shell!(
+                        $S,
+                        $features,
+                        row::rope,
+                        (style: RopeStyle, head_dim: usize, cos: &[f32], sin: &[f32], x: &mut [f32])
+                    ),
+                    to_f16: shell!($S, $features, row::to_f16, (x: &[f32], out: &mut [u16])),
+                    attend: shell!(
+                        $S,
+                        $features,
+                        attend::attend,
+                        (a: &Attention, cache: &Cache<'_>, q: &Queries<'_>, scratch: &mut Scratch, out: &mut [f32])
+                    ),
+                    panel,
+                }
+            }
+
+            fn panel(ty: Type) -> Option<PanelFn> {
+                Some(match ty {
+                    Type::F32 => float::<F32>(),
+                    Type::F16 => float::<F16>(),
+                    Type::BF16 => float::<Bf16>(),
+                    Type::Q4_0 => quantized::<Q4_0>(),
+                    Type::Q4_1 => quantized::<Q4_1>(),
+                    Type::Q5_0 => quantized::<Q5_0>(),
+                    Type::Q5_1 => quantized::<Q5_1>(),
+                    Type::Q8_0 => quantized::<Q8_0>(),
+                    Type::Q4_K => quantized::<Q4K>(),
+                    Type::Q5_K => quantized::<Q5K>(),
+                    Type::Q6_K => quantized::<Q6K>(),
+                    _ => return None,
+                })
+            }
+
+            fn quantized<F: Format>() -> PanelFn {
+                tier!(@ $S, $features, F: Format, linear::panel::<_, F, $T, $U>)
+            }
+
+            fn float<F: Float>() -> PanelFn {
+                tier!(@ $S, $features, F: Float, linear::float_panel::<_, F>)
+            }
+        }
+    };
+    // Like `shell!`, for a kernel that is generic over the format.
+    (@ $S:ty, [$($features:literal)?], $F:ident: $bound:ident, $kernel:expr) => {{
+        $(#[target_feature(enable = $features)])?
+        fn shell<$F: $bound>(s: $S, w: &[u8], x: &Input<'_>, first: usize, rows: usize, out: &mut [f32]) {
+            $kernel(s, w, x, first, rows, out)
+        }
+        // SAFETY: the function is reached only through a table, and a table is made from the tier's token.
+        #[allow(unused_unsafe)] // the scalar tier's shell has no instructions to prove
+        |w, x, first, rows, out| unsafe { shell::<$F>(<$S>::assume(), w, x, first, rows, out) }
+    }};
+}
+
+tier!(scalar, crate::simd::scalar::Scalar, 4, 2, []);
+#[cfg(target_arch = "x86_64")]
+tier!(avx2, crate::simd::avx2::Avx2, 4, 2, ["avx2,fma,f16c"]);
+#[cfg(target_arch = "x86_64")]
+tier!(
+    avx512,
+    crate::simd::avx512::Avx512,
+    12,
+    4,
+    ["avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni"]
+);

@@ -1,0 +1,166 @@
+//! Kernels over one row of activations.
+
+use cera_plan::{Act, RopeStyle};
+
+use crate::format::{ActGroup, GROUP};
+use crate::simd::{Lanes16, SUMS, Simd, exp, sum16, tanh};
+
+/// Below this, a group's largest magnitude counts as zero: `127 / max` would overflow, and no product with a
+/// weight could matter.
+const TINY: f32 = 1e-30;
+
+/// Quantizes a row to bytes in groups of 32: scale `max |x| / 127`, ties to even. A group that holds a number
+/// that is not finite gets a scale that is not a number, so that the fault shows in every output.
+/// `x.len()` is a multiple of 32; `groups` has one for each.
+#[inline(always)]
+pub fn quantize<S: Simd>(s: S, x: &[f32], q: &mut [i8], groups: &mut [ActGroup]) {
+    for ((x, q), group) in x.chunks_exact(GROUP).zip(q.chunks_exact_mut(GROUP)).zip(groups) {
+        // Magnitudes compare as integers, and a NaN is above all numbers.
+        let magnitude = s.splat_i(0x7fff_ffff);
+        let mut top = s.splat_i(0);
+        for x in x.chunks_exact(S::LANES) {
+            top = s.max_i(top, s.and_i(s.bits(s.load(x)), magnitude));
+        }
+        let mut lanes = [0.0; SUMS];
+        s.store(s.from_bits(top), &mut lanes);
+        let mut max = 0;
+        for lane in &lanes[..S::LANES] {
+            max = max.max(lane.to_bits());
+        }
+        let max = f32::from_bits(max);
+        if !(TINY..=f32::MAX).contains(&max) {
+            q.fill(0);
+            let scale = if max < TINY { 0.0 } else { f32::NAN };
+            *group = ActGroup { scale, sum_scaled: scale, sum: 0, pair: 0 };
+            continue;
+        }
+        let inverse = s.splat(127.0 / max);
+        for (x, q) in x.chunks_exact(S::LANES).zip(q.chunks_exact_mut(S::LANES)) {
+            s.store_i8(s.round(s.mul(s.load(x), inverse)), q);
+        }
+        let mut half = [0i32; 2];
+        for (half, q) in half.iter_mut().zip(q.chunks_exact(GROUP / 2)) {
+            for q in q {
+                *half += i32::from(*q);
+            }
+        }
+        let (scale, sum) = (max / 127.0, half[0] + half[1]);
+        let pair = (half[0] & 0xffff) | half[1] << 16;
+        *group = ActGroup { scale, sum_scaled: sum as f32 * scale, sum, pair };
+    }
+}
+
+/// `out = x / sqrt(mean(x^2) + eps) * weight`, over `weight.len()` elements at a time.
+#[inline(always)]
+pub fn rms_norm<S: Simd>(s: S, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
+    let n = weight.len();
+    for (x, out) in x.chunks_exact(n).zip(out.chunks_exact_mut(n)) {
+        let mut acc: Lanes16<S> = [s.splat(0.0); 4];
+        let mut rows = x.chunks_exact(SUMS);
+        for x in rows.by_ref() {
+            for p in 0..SUMS / S::LANES {
+                let v = s.load(&x[p * S::LANES..]);
+                acc[p] = s.fma(v, v, acc[p]);
+            }
+        }
+        let rest = rows.remainder();
+        if !rest.is_empty() {
+            let mut tail = [0.0; SUMS];
+            tail[..rest.len()].copy_from_slice(rest);
+            for p in 0..SUMS / S::LANES {
+                let v = s.load(&tail[p * S::LANES..]);
+                acc[p] = s.fma(v, v, acc[p]);
+            }
+        }
+        let scale = 1.0 / (sum16(s, &acc) / n as f32 + eps).sqrt();
+        for ((o, x), w) in out.iter_mut().zip(x).zip(weight) {
+            *o = x * scale * w;
+        }
+    }
+}
+
+/// Applies a function of vectors to rows of any length; what lies past the end counts as 0.
+macro_rules! elementwise {
+    ($s:ident, $out:ident, ($($v:ident = $x:ident),+) $e:expr) => {{
+        let whole = $out.len() / S::LANES * S::LANES;
+        let mut i = 0;
+        while i < whole {
+            $(let $v = $s.load(&$x[i..]);)+
+            let v = $e;
+            $s.store(v, &mut $out[i..]);
+            i += S::LANES;
+        }
+        if i < $out.len() {
+            let mut buffer = [0.0; SUMS];
+            $(
+                buffer.fill(0.0);
+                buffer[..$x.len() - i].copy_from_slice(&$x[i..]);
+                let $v = $s.load(&buffer);
+            )+
+            let v = $e;
+            $s.store(v, &mut buffer);
+            let rest = $out.len() - i;
+            $out[i..].copy_from_slice(&buffer[..rest]);
+        }
+    }};
+}
+
+/// `out = act(gate) * up`.
+#[inline(always)]
+pub fn glu<S: Simd>(s: S, act: Act, gate: &[f32], up: &[f32], out: &mut [f32]) {
+    let one = s.splat(1.0);
+    match act {
+        Act::Silu => elementwise!(s, out, (g = gate, u = up) {
+            let e = exp(s, s.sub(s.splat(0.0), g));
+            s.mul(s.div(g, s.add(one, e)), u)
+        }),
+        Act::GeluTanh => elementwise!(s, out, (g = gate, u = up) {
+            let cubic = s.mul(s.mul(g, g), s.mul(g, s.splat(0.044_715)));
+            let inner = s.mul(s.add(g, cubic), s.splat(0.797_884_6));
+            let half = s.mul(g, s.splat(0.5));
+            s.mul(s.mul(half, s.add(one, tanh(s, inner))), u)
+        }),
+    }
+}
+
+/// `out = cap * tanh(x / cap)`.
+#[inline(always)]
+pub fn softcap<S: Simd>(s: S, cap: f32, x: &[f32], out: &mut [f32]) {
+    let (by, cap) = (s.splat(1.0 / cap), s.splat(cap));
+    elementwise!(s, out, (v = x) s.mul(cap, tanh(s, s.mul(v, by))));
+}
+
+/// Turns each head of `head_dim` elements in place; `cos` and `sin` are those of the row's position, one for
+/// each pair.
+#[inline(always)]
+pub fn rope<S: Simd>(_s: S, style: RopeStyle, head_dim: usize, cos: &[f32], sin: &[f32], x: &mut [f32]) {
+    let pairs = cos.len();
+    for head in x.chunks_exact_mut(head_dim) {
+        match style {
+            RopeStyle::Interleaved => {
+                for ((pair, c), s) in head.chunks_exact_mut(2).zip(cos).zip(sin) {
+                    (pair[0], pair[1]) = turn(pair[0], pair[1], *c, *s);
+                }
+            }
+            RopeStyle::Halved => {
+                let (a, b) = head[..2 * pairs].split_at_mut(pairs);
+                for (((a, b), c), s) in a.iter_mut().zip(b).zip(cos).zip(sin) {
+                    (*a, *b) = turn(*a, *b, *c, *s);
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn turn(a: f32, b: f32, cos: f32, sin: f32) -> (f32, f32) {
+    (a.mul_add(cos, -(b * sin)), a.mul_add(sin, b * cos))
+}
+
+/// Narrows to IEEE half precision, ties to even.
+#[inline(always)]
+pub fn to_f16<S: Simd>(s: S, x: &[f32], out: &mut [u16]) {
+    for (x, out) in x.chunks_exact(S::LANES).zip(out.chunks_exact_mut(S::LANES)) {
+        s.store_f16(s.load(x), out);
+    }
+}

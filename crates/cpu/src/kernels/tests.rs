@@ -1,0 +1,466 @@
+//! Every tier against the scalar one, bit for bit, and the scalar one against plain arithmetic.
+
+use cera_backend::{BLOCK, BlockId};
+use cera_plan::{Act, Attention, RopeStyle};
+use cera_quant::Type;
+
+use super::attend::{Cache, Queries, Scratch};
+use super::linear::Input;
+use super::{Kernels, PanelFn};
+use crate::Tier;
+use crate::format::{ActGroup, GROUP, PANEL};
+use crate::pack::Matrix;
+
+const TYPES: [Type; 11] = [
+    Type::F32,
+    Type::F16,
+    Type::BF16,
+    Type::Q4_0,
+    Type::Q4_1,
+    Type::Q5_0,
+    Type::Q5_1,
+    Type::Q8_0,
+    Type::Q4_K,
+    Type::Q5_K,
+    Type::Q6_K,
+];
+
+/// Numbers that look random, the same each time.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        self.0 >> 33
+    }
+
+    /// Between -1 and 1.
+    fn float(&mut self) -> f32 {
+        self.next() as f32 / (1u64 << 30) as f32 - 1.0
+    }
+
+    fn floats(&mut self, n: usize) -> Vec<f32> {
+        (0..n).map(|_| self.float()).collect()
+    }
+}
+
+fn scalar() -> Kernels {
+    Kernels::new(Tier::Scalar).unwrap()
+}
+
+fn others() -> impl Iterator<Item = (Tier, Kernels)> {
+    Tier::available().into_iter().filter(|t| *t != Tier::Scalar).map(|t| (t, Kernels::new(t).unwrap()))
+}
+
+fn bits(x: &[f32]) -> Vec<u32> {
+    x.iter().map(|v| v.to_bits()).collect()
+}
+
+/// Asserts that every tier gives the scalar tier's bits, and returns these.
+fn same_bits(what: &str, run: impl Fn(&Kernels) -> Vec<f32>) -> Vec<f32> {
+    let expected = run(&scalar());
+    for (tier, kernels) in others() {
+        assert_eq!(bits(&run(&kernels)), bits(&expected), "{what} on {tier}");
+    }
+    expected
+}
+
+/// Blocks of a type with scales of a sensible size and every other bit random.
+fn random_rows(ty: Type, rows: usize, cols: usize, random: &mut Random) -> Vec<u8> {
+    let x = random.floats(rows * cols);
+    match ty {
+        Type::F32 => bytemuck::cast_slice(&x).to_vec(),
+        Type::F16 => x.iter().flat_map(|v| half::f16::from_f32(*v).to_bits().to_le_bytes()).collect(),
+        Type::BF16 => x.iter().flat_map(|v| half::bf16::from_f32(*v).to_bits().to_le_bytes()).collect(),
+        _ => {
+            let bytes = ty.block_bytes();
+            let mut out: Vec<u8> =
+                (0..rows * ty.row_bytes(cols).unwrap()).map(|_| random.next() as u8).collect();
+            for block in out.chunks_exact_mut(bytes) {
+                // Where the f16 scales of a block are.
+                let halves: &[usize] = match ty {
+                    Type::Q4_0 | Type::Q5_0 | Type::Q8_0 => &[0],
+                    Type::Q6_K => &[208],
+                    _ => &[0, 2],
+                };
+                for &at in halves {
+                    let scale = half::f16::from_f32(random.float() * 0.1);
+                    block[at..at + 2].copy_from_slice(&scale.to_le_bytes());
+                }
+            }
+            out
+        }
+    }
+}
+
+struct Quantized {
+    q: Vec<i8>,
+    groups: Vec<ActGroup>,
+}
+
+fn quantize(kernels: &Kernels, x: &[f32], cols: usize) -> Quantized {
+    let rows = x.len() / cols;
+    let mut out = Quantized {
+        q: vec![0; x.len()],
+        groups: vec![ActGroup { scale: 0.0, sum_scaled: 0.0, sum: 0, pair: 0 }; rows * (cols / GROUP)],
+    };
+    let per_row = cols / GROUP;
+    for r in 0..rows {
+        let (q, g) = (&mut out.q[r * cols..(r + 1) * cols], &mut out.groups[r * per_row..(r + 1) * per_row]);
+        (kernels.quantize)(&x[r * cols..(r + 1) * cols], q, g);
+    }
+    out
+}
+
+fn multiply(kernel: PanelFn, m: &Matrix, input: &Input<'_>, first: usize, rows: usize) -> Vec<f32> {
+    let mut out = vec![0.0; m.panels() * rows * PANEL];
+    for (p, out) in out.chunks_exact_mut(rows * PANEL).enumerate() {
+        kernel(m.panel(p), input, first, rows, out);
+    }
+    out
+}
+
+#[test]
+fn products_agree_on_every_tier_in_every_format_and_number_of_rows() {
+    let mut random = Random(1);
+    for ty in TYPES {
+        let (rows, cols, steps) = (35, 512, 29);
+        let bytes = random_rows(ty, rows, cols, &mut random);
+        let mut x = random.floats(steps * cols);
+        // Extremes of the quantized range, and rows of nothing.
+        x[..cols].fill(0.0);
+        x[cols..2 * cols].fill(1.0);
+        x[2 * cols..3 * cols].fill(-3e4);
+        let a = quantize(&scalar(), &x, cols);
+        let input = Input { cols, f: &x, q: &a.q, groups: &a.groups };
+        let all = same_bits(ty.name(), |k| {
+            let m = Matrix::pack(k, ty, rows, cols, &bytes).unwrap();
+            multiply(m.kernel, &m, &input, 0, steps)
+        });
+        // One row at a time gives the bits of all rows at once.
+        for (tier, k) in others().chain([(Tier::Scalar, scalar())]) {
+            let m = Matrix::pack(&k, ty, rows, cols, &bytes).unwrap();
+            for first in 0..steps {
+                let one = multiply(m.kernel, &m, &input, first, 1);
+                for p in 0..m.panels() {
+                    let together = &all[(p * steps + first) * PANEL..][..PANEL];
+                    assert_eq!(
+                        bits(&one[p * PANEL..][..PANEL]),
+                        bits(together),
+                        "{} {tier} row {first}",
+                        ty.name()
+                    );
+                }
+            }
+        }
+        // The meaning: decoded weights times the activations that the quantized bytes stand for.
+        let mut w = vec![0.0; rows * cols];
+        cera_quant::decode(ty, &bytes, &mut w).unwrap();
+        let is_float = matches!(ty, Type::F32 | Type::F16 | Type::BF16);
+        for t in 0..steps {
+            for r in 0..rows {
+                let (mut sum, mut size) = (0.0, 1e-20);
+                for k in 0..cols {
+                    let act = match is_float {
+                        true => f64::from(x[t * cols + k]),
+                        false => {
+                            let g = &a.groups[t * (cols / GROUP) + k / GROUP];
+                            f64::from(a.q[t * cols + k]) * f64::from(g.scale)
+                        }
+                    };
+                    sum += f64::from(w[r * cols + k]) * act;
+                    size += (f64::from(w[r * cols + k]) * act).abs();
+                }
+                let got = f64::from(all[((r / PANEL) * steps + t) * PANEL + r % PANEL]);
+                // Formats with a minimum cancel it against the scaled sum: their error is relative to the larger.
+                assert!((got - sum).abs() < 1e-5 * size, "{} [{r}, {t}]: {got} for {sum}", ty.name());
+            }
+        }
+    }
+}
+
+#[test]
+fn extreme_bytes_do_not_overflow_the_integer_dot() {
+    for ty in TYPES.into_iter().filter(|t| t.block_len() > 1) {
+        let cols = 256;
+        for fill in [0x00, 0x7f, 0x80, 0xff] {
+            let mut bytes = vec![fill; PANEL * ty.row_bytes(cols).unwrap()];
+            for block in bytes.chunks_exact_mut(ty.block_bytes()) {
+                let halves: &[usize] = match ty {
+                    Type::Q4_0 | Type::Q5_0 | Type::Q8_0 => &[0],
+                    Type::Q6_K => &[208],
+                    _ => &[0, 2],
+                };
+                for &at in halves {
+                    block[at..at + 2].copy_from_slice(&half::f16::ONE.to_le_bytes());
+                }
+            }
+            for sign in [1.0, -1.0] {
+                let x = vec![sign; cols];
+                let a = quantize(&scalar(), &x, cols);
+                assert!(a.q.iter().all(|q| i32::from(*q) == 127 * sign as i32));
+                let input = Input { cols, f: &x, q: &a.q, groups: &a.groups };
+                let got = same_bits(ty.name(), |k| {
+                    let m = Matrix::pack(k, ty, PANEL, cols, &bytes).unwrap();
+                    multiply(m.kernel, &m, &input, 0, 1)
+                });
+                let mut w = vec![0.0; PANEL * cols];
+                cera_quant::decode(ty, &bytes, &mut w).unwrap();
+                let sum: f64 = w[..cols].iter().map(|w| f64::from(*w) * f64::from(sign)).sum();
+                let size: f64 = w[..cols].iter().map(|w| f64::from(w.abs())).sum();
+                assert!(
+                    (f64::from(got[0]) - sum).abs() <= 1e-4 * size,
+                    "{} {fill:#x}: {} for {sum}",
+                    ty.name(),
+                    got[0]
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn quantized_rows_agree_and_stay_within_half_a_step() {
+    let mut random = Random(2);
+    let mut x = random.floats(1024);
+    x[..32].fill(0.0);
+    x[40] = 1e-38;
+    x[64..96].fill(1e-35);
+    x[100] = 6e4;
+    let expected = quantize(&scalar(), &x, x.len());
+    for (tier, k) in others() {
+        let got = quantize(&k, &x, x.len());
+        assert_eq!(got.q, expected.q, "{tier}");
+        assert_eq!(got.groups, expected.groups, "{tier}");
+    }
+    for (i, x) in x.iter().enumerate() {
+        let g = &expected.groups[i / GROUP];
+        let stands_for = f32::from(expected.q[i]) * g.scale;
+        assert!((x - stands_for).abs() <= g.scale * 0.5001 + 1e-30, "{i}: {x} became {stands_for}");
+    }
+    for (q, g) in expected.q.chunks(GROUP).zip(&expected.groups) {
+        let sum = |q: &[i8]| q.iter().map(|q| i32::from(*q)).sum::<i32>();
+        assert_eq!(g.sum, sum(q));
+        assert_eq!((g.pair as i16 as i32, g.pair >> 16), (sum(&q[..16]), sum(&q[16..])));
+    }
+}
+
+#[test]
+fn a_number_that_is_not_finite_shows_in_the_scale() {
+    for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY, -f32::NAN] {
+        let mut x = vec![0.5; 64];
+        x[40] = bad;
+        for tier in Tier::available() {
+            let a = quantize(&Kernels::new(tier).unwrap(), &x, 64);
+            assert!(!a.groups[0].scale.is_nan() && a.groups[1].scale.is_nan(), "{tier} {bad}");
+        }
+    }
+}
+
+#[test]
+fn norms_agree_whatever_the_width() {
+    let mut random = Random(3);
+    for width in [1, 7, 16, 48, 64, 100, 576] {
+        let (x, w) = (random.floats(3 * width), random.floats(width));
+        let got = same_bits("rms_norm", |k| {
+            let mut out = vec![0.0; x.len()];
+            (k.rms_norm)(&x, &w, 1e-5, &mut out);
+            out
+        });
+        for (r, row) in x.chunks(width).enumerate() {
+            let mean = row.iter().map(|v| f64::from(*v).powi(2)).sum::<f64>() / width as f64;
+            for (i, v) in row.iter().enumerate() {
+                let expected = f64::from(*v) / (mean + 1e-5).sqrt() * f64::from(w[i]);
+                assert!((f64::from(got[r * width + i]) - expected).abs() < 1e-5);
+            }
+        }
+    }
+}
+
+#[test]
+fn gated_units_and_caps_agree() {
+    let mut gate: Vec<f32> = (0..203).map(|i| (i as f32 - 101.0) * 0.13).collect();
+    gate.extend([-1e4, 1e4, -88.0, 88.0, 0.0, -0.0]);
+    let up: Vec<f32> = gate.iter().map(|g| 1.0 + g.abs() * 0.01).collect();
+    let silu = same_bits("silu", |k| {
+        let mut out = vec![0.0; gate.len()];
+        (k.glu)(Act::Silu, &gate, &up, &mut out);
+        out
+    });
+    let gelu = same_bits("gelu", |k| {
+        let mut out = vec![0.0; gate.len()];
+        (k.glu)(Act::GeluTanh, &gate, &up, &mut out);
+        out
+    });
+    let capped = same_bits("softcap", |k| {
+        let mut out = vec![0.0; gate.len()];
+        (k.softcap)(30.0, &gate, &mut out);
+        out
+    });
+    for (i, (g, u)) in gate.iter().zip(&up).enumerate() {
+        let (g, u) = (f64::from(*g), f64::from(*u));
+        let expected = g / (1.0 + (-g).exp()) * u;
+        assert!(
+            (f64::from(silu[i]) - expected).abs() <= 1e-6 * (1.0 + expected.abs()),
+            "silu({g}) = {}",
+            silu[i]
+        );
+        let inner = (2.0 / std::f64::consts::PI).sqrt() * (g + 0.044715 * g * g * g);
+        let expected = 0.5 * g * (1.0 + inner.tanh()) * u;
+        assert!(
+            (f64::from(gelu[i]) - expected).abs() <= 2e-6 * (1.0 + expected.abs()),
+            "gelu({g}) = {}",
+            gelu[i]
+        );
+        let expected = 30.0 * (g / 30.0).tanh();
+        assert!((f64::from(capped[i]) - expected).abs() <= 1e-5, "cap({g}) = {}", capped[i]);
+    }
+}
+
+#[test]
+fn a_gated_unit_keeps_a_nan() {
+    let nan = same_bits("silu", |k| {
+        let mut out = vec![0.0; 16];
+        (k.glu)(Act::GeluTanh, &[f32::NAN; 16], &[1.0; 16], &mut out);
+        out.iter().map(|v| if v.is_nan() { 1.0 } else { 0.0 }).collect()
+    });
+    assert_eq!(nan, [1.0; 16]);
+}
+
+#[test]
+fn rotations_agree_and_keep_lengths() {
+    let mut random = Random(5);
+    let (dim, pairs) = (64, 24);
+    let x = random.floats(3 * dim);
+    let angles = random.floats(pairs);
+    let cos: Vec<f32> = angles.iter().map(|a| a.cos()).collect();
+    let sin: Vec<f32> = angles.iter().map(|a| a.sin()).collect();
+    for style in [RopeStyle::Interleaved, RopeStyle::Halved] {
+        let got = same_bits("rope", |k| {
+            let mut out = x.clone();
+            (k.rope)(style, dim, &cos, &sin, &mut out);
+            out
+        });
+        for (x, got) in x.chunks(dim).zip(got.chunks(dim)) {
+            assert_eq!(x[2 * pairs..], got[2 * pairs..], "what does not turn passes through");
+            for p in 0..pairs {
+                let (a, b) = match style {
+                    RopeStyle::Interleaved => (2 * p, 2 * p + 1),
+                    RopeStyle::Halved => (p, p + pairs),
+                };
+                assert!((got[a] - (x[a] * cos[p] - x[b] * sin[p])).abs() < 1e-6);
+                assert!((got[b] - (x[a] * sin[p] + x[b] * cos[p])).abs() < 1e-6);
+            }
+        }
+    }
+}
+
+/// A cache of one layer whose sequence lies in `blocks`, every other slot holding NaN.
+struct TestCache {
+    k: Vec<u16>,
+    v: Vec<u16>,
+    blocks: Vec<BlockId>,
+    keys: Vec<f32>,
+    values: Vec<f32>,
+}
+
+fn test_cache(heads: usize, dim: usize, positions: usize, random: &mut Random) -> TestCache {
+    let used = positions.div_ceil(BLOCK);
+    let total = used + 2;
+    // Blocks in no order, as a pool hands them out.
+    let blocks: Vec<BlockId> = (0..used).map(|i| BlockId(((i * 7 + 3) % total) as u32)).collect();
+    let nan = half::f16::NAN.to_bits();
+    let mut c = TestCache {
+        k: vec![nan; total * heads * dim * BLOCK],
+        v: vec![nan; total * heads * dim * BLOCK],
+        blocks,
+        keys: Vec::new(),
+        values: Vec::new(),
+    };
+    for p in 0..positions {
+        let block = c.blocks[p / BLOCK].0 as usize;
+        for h in 0..heads {
+            for d in 0..dim {
+                let (k, v) = (half::f16::from_f32(random.float()), half::f16::from_f32(random.float()));
+                c.k[((block * heads + h) * dim + d) * BLOCK + p % BLOCK] = k.to_bits();
+                c.v[((block * heads + h) * BLOCK + p % BLOCK) * dim + d] = v.to_bits();
+                c.keys.push(k.to_f32());
+                c.values.push(v.to_f32());
+            }
+        }
+    }
+    c
+}
+
+#[test]
+fn attention_agrees_with_plain_softmax_and_does_not_depend_on_the_other_queries() {
+    let mut random = Random(6);
+    let cases = [
+        (64, 40, None, None),
+        (16, 1300, None, None),
+        (64, 1100, Some(100), None),
+        (80, 70, Some(33), Some(2.0)),
+    ];
+    for (dim, positions, window, softcap) in cases {
+        let (heads, kv_heads) = (4, 2);
+        let attention = Attention { heads, kv_heads, head_dim: dim, scale: 0.3, window, softcap };
+        let c = test_cache(kv_heads, dim, positions, &mut random);
+        let cache = Cache { k: &c.k, v: &c.v };
+        let at: Vec<usize> = [0, 1, 31, 32, positions / 2, positions - 2, positions - 1]
+            .into_iter()
+            .filter(|p| *p < positions)
+            .collect();
+        let q = random.floats(at.len() * dim);
+        let run = |k: &Kernels, from: usize, n: usize| {
+            let mut scratch = Scratch::new(16, dim);
+            let mut out = vec![0.0; n * dim];
+            let queries = Queries {
+                q: &q[from * dim..(from + n) * dim],
+                positions: &at[from..from + n],
+                blocks: &c.blocks,
+                kv_head: 1,
+            };
+            (k.attend)(&attention, &cache, &queries, &mut scratch, &mut out);
+            out
+        };
+        let together = same_bits("attend", |k| run(k, 0, at.len()));
+        for (i, &p) in at.iter().enumerate() {
+            let alone = run(&scalar(), i, 1);
+            assert_eq!(bits(&alone), bits(&together[i * dim..(i + 1) * dim]), "query {i}");
+            let from = window.map_or(0, |w: usize| (p + 1).saturating_sub(w));
+            let mut weights = Vec::new();
+            for j in from..=p {
+                let key = &c.keys[(j * kv_heads + 1) * dim..][..dim];
+                let dot: f64 =
+                    key.iter().zip(&q[i * dim..]).map(|(k, q)| f64::from(*k) * f64::from(*q)).sum();
+                let score = dot * f64::from(attention.scale);
+                weights.push(softcap.map_or(score, |c| f64::from(c) * (score / f64::from(c)).tanh()).exp());
+            }
+            let total: f64 = weights.iter().sum();
+            for d in 0..dim {
+                let values = (from..=p).map(|j| f64::from(c.values[(j * kv_heads + 1) * dim + d]));
+                let expected: f64 = values.zip(&weights).map(|(v, w)| v * w).sum::<f64>() / total;
+                let got = f64::from(alone[d]);
+                assert!((got - expected).abs() < 1e-5, "dim {dim} position {p}: {got} for {expected}");
+            }
+        }
+    }
+}
+
+#[test]
+fn attention_keeps_a_nan_in_a_query() {
+    let mut random = Random(7);
+    let dim = 16;
+    let attention =
+        Attention { heads: 1, kv_heads: 1, head_dim: dim, scale: 1.0, window: None, softcap: None };
+    let c = test_cache(1, dim, 600, &mut random);
+    let mut q = random.floats(dim);
+    q[3] = f32::NAN;
+    for tier in Tier::available() {
+        let mut out = vec![0.0; dim];
+        let queries = Queries { q: &q, positions: &[599], blocks: &c.blocks, kv_head: 0 };
+        let k = Kernels::new(tier).unwrap();
+        (k.attend)(&attention, &Cache { k: &c.k, v: &c.v }, &queries, &mut Scratch::new(1, dim), &mut out);
+        assert!(out.iter().all(|v| v.is_nan()), "{tier}");
+    }
+}

@@ -1,0 +1,840 @@
+//! Runs the stages of a step on the pool's threads.
+//!
+//! All memory is set up at load; a step allocates nothing. Every buffer that threads share is written in
+//! disjoint parts between two barriers: by row, by panel, or by attention head, as each stage says.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use cera_backend::{
+    BLOCK, BlockId, Error, KvShape, Loaded, Rows, SampleRow, SeqRows, StepOutput, check_step,
+};
+use cera_plan::arena::Arena;
+use cera_plan::{Attention, KvLayer, Norm, Op, Plan, RowSet, Val};
+
+use crate::format::{ActGroup, GROUP, PANEL};
+use crate::kernels::Kernels;
+use crate::kernels::attend::{Cache, Queries, Scratch};
+use crate::kernels::linear::Input;
+use crate::pool::{Pool, Team};
+use crate::shared::Shared;
+use crate::stage::{Linear, Part, Prep, Stage, Stages};
+
+/// Rows that a panel is multiplied with before the next panel's turn: their activations stay in the cache.
+const ROW_BLOCK: usize = 128;
+/// Query rows of one attention task.
+const QUERIES: usize = 16;
+/// With at least this many rows, threads claim work as they go; below, it is split beforehand.
+const CLAIM_FROM: usize = 4;
+
+/// A plan ready to run on the CPU.
+pub struct Runner {
+    pool: Pool,
+    core: Core,
+}
+
+/// Everything that the threads of a step share.
+struct Core {
+    kernels: Kernels,
+    plan: Plan,
+    arena: Arena,
+    kv_shape: KvShape,
+    stages: Stages,
+    cache: Vec<LayerCache>,
+    all: Shared<f32>,
+    wanted: Shared<f32>,
+    prepared: Prepared,
+    locals: Shared<Local>,
+    /// Cosines and sines of the step's positions, for each rotation: `[rows, pairs]` each.
+    turns: Vec<(Shared<f32>, Shared<f32>)>,
+    /// For each stage, the next task to claim.
+    claims: Vec<AtomicUsize>,
+    /// For each thread and wanted row: the best logit of its share.
+    best: Shared<Best>,
+    step: Step,
+}
+
+/// One layer's keys and values; the layout is [`Cache`]'s.
+struct LayerCache {
+    k: Shared<u16>,
+    v: Shared<u16>,
+    heads: usize,
+    head_dim: usize,
+}
+
+/// Rows normalised and quantized for a product.
+struct Prepared {
+    f: Shared<f32>,
+    q: Shared<i8>,
+    groups: Shared<ActGroup>,
+}
+
+/// A thread's own buffers.
+struct Local {
+    prepared: Prepared,
+    tile: Vec<f32>,
+    joined: Vec<f32>,
+    block: Vec<u8>,
+    scratch: Scratch,
+    queries: Vec<f32>,
+    attended: Vec<f32>,
+    positions: Vec<usize>,
+    heads: Vec<f32>,
+    narrow: Vec<u16>,
+}
+
+/// The greatest of some logits.
+#[derive(Clone, Copy)]
+struct Best {
+    logit: f32,
+    token: u32,
+    finite: bool,
+}
+
+/// What this step is about, kept from step to step so that nothing is allocated.
+#[derive(Default)]
+struct Step {
+    tokens: Vec<u32>,
+    /// Rows whose logits are wanted.
+    wanted: Vec<usize>,
+    /// Each row's position.
+    positions: Vec<usize>,
+    /// Each row's sequence.
+    seq_of: Vec<usize>,
+    /// Each sequence's rows and its range of `blocks`.
+    seqs: Vec<(Range<usize>, Range<usize>)>,
+    blocks: Vec<BlockId>,
+}
+
+impl Step {
+    fn set(&mut self, rows: &Rows<'_>, sample: &[SampleRow]) {
+        self.tokens.clear();
+        self.tokens.extend_from_slice(rows.tokens);
+        self.wanted.clear();
+        self.wanted.extend(sample.iter().map(|s| s.row));
+        self.positions.clear();
+        self.seq_of.clear();
+        self.seqs.clear();
+        self.blocks.clear();
+        for (i, SeqRows { rows, first_pos, blocks }) in rows.seqs.iter().enumerate() {
+            let used = (first_pos + rows.len()).div_ceil(BLOCK);
+            let from = self.blocks.len();
+            self.blocks.extend_from_slice(&blocks[..used]);
+            self.seqs.push((rows.clone(), from..self.blocks.len()));
+            for r in 0..rows.len() {
+                self.positions.push(first_pos + r);
+                self.seq_of.push(i);
+            }
+        }
+    }
+
+    fn blocks_of(&self, seq: usize) -> &[BlockId] {
+        &self.blocks[self.seqs[seq].1.clone()]
+    }
+}
+
+fn memory<T: bytemuck::Zeroable>(what: &'static str, factors: &[usize]) -> Result<Shared<T>, Error> {
+    let len = factors.iter().try_fold(1usize, |n, f| n.checked_mul(*f));
+    let bytes = len.and_then(|n| n.checked_mul(size_of::<T>()));
+    match (len, bytes) {
+        (Some(len), Some(bytes)) => Shared::zeroed(len).ok_or(Error::Memory { what, bytes }),
+        _ => Err(Error::Memory { what, bytes: usize::MAX }),
+    }
+}
+
+impl Prepared {
+    fn new(rows: usize, cols: usize) -> Result<Prepared, Error> {
+        Ok(Prepared {
+            f: memory("activations", &[rows, cols])?,
+            q: memory("activations", &[rows, cols])?,
+            groups: memory("activations", &[rows, cols.div_ceil(GROUP)])?,
+        })
+    }
+}
+
+impl Runner {
+    /// Sets up all memory that steps will need.
+    pub fn new(
+        kernels: Kernels,
+        pool: Pool,
+        plan: &Plan,
+        stages: Stages,
+        kv: &KvShape,
+    ) -> Result<Runner, Error> {
+        let arena = Arena::new(plan);
+        let rows = kv.max_rows;
+        let threads = pool.threads();
+        let widest = plan.values.iter().map(|v| v.width).max().unwrap_or(0);
+        let head = plan.kv.iter().map(|l| l.head_dim).max().unwrap_or(0);
+        let inputs = stages.stages.iter().filter_map(|s| match s {
+            Stage::Linear(l) => Some(plan.values[l.x.index()].width),
+            _ => None,
+        });
+        let cols = inputs.max().unwrap_or(0);
+        let mut cache = Vec::new();
+        for layer in &plan.kv {
+            let shape = [kv.blocks, layer.heads, layer.head_dim, BLOCK];
+            cache.push(LayerCache {
+                k: memory("the key-value cache", &shape)?,
+                v: memory("the key-value cache", &shape)?,
+                heads: layer.heads,
+                head_dim: layer.head_dim,
+            });
+        }
+        let mut locals = Vec::new();
+        for _ in 0..threads {
+            locals.push(Local {
+                prepared: Prepared::new(1, cols)?,
+                tile: vec![0.0; ROW_BLOCK * PANEL],
+                joined: vec![0.0; ROW_BLOCK * PANEL],
+                block: Vec::new(),
+                scratch: Scratch::new(QUERIES, head),
+                queries: vec![0.0; QUERIES * head],
+                attended: vec![0.0; QUERIES * head],
+                positions: Vec::with_capacity(QUERIES),
+                heads: vec![0.0; widest],
+                narrow: vec![0; widest],
+            });
+        }
+        let mut turns = Vec::new();
+        for r in &stages.ropes {
+            let shape = [rows, r.frequencies.len()];
+            turns.push((memory("rotations", &shape)?, memory("rotations", &shape)?));
+        }
+        let best = Best { logit: 0.0, token: 0, finite: true };
+        let core = Core {
+            all: memory("activations", &[rows, arena.all_columns])?,
+            wanted: memory("logits", &[rows, arena.wanted_columns])?,
+            prepared: Prepared::new(rows, cols)?,
+            locals: Shared::new(locals),
+            turns,
+            claims: stages.stages.iter().map(|_| AtomicUsize::new(0)).collect(),
+            best: Shared::new(vec![best; threads * rows]),
+            kernels,
+            plan: plan.clone(),
+            arena,
+            kv_shape: *kv,
+            stages,
+            cache,
+            step: Step::default(),
+        };
+        Ok(Runner { pool, core })
+    }
+
+    /// Finds the op whose output was the first that is not finite, by running the step again and looking.
+    fn blame(&mut self, row: usize) -> Error {
+        for i in 0..self.core.stages.stages.len() {
+            let core = &self.core;
+            core.claims[i].store(0, Ordering::Relaxed);
+            self.pool.run(&|team| core.run_stage(i, team));
+            let op = &core.plan.ops[i];
+            for v in op.writes() {
+                let n = core.rows_of(v);
+                // SAFETY: no thread runs now.
+                let values = unsafe { core.read(v, 0..n) };
+                if values.iter().any(|x| !x.is_finite()) {
+                    return Error::NotFinite { row, op: i, name: op.name() };
+                }
+            }
+        }
+        let last = self.core.plan.ops.len().saturating_sub(1);
+        Error::NotFinite { row, op: last, name: self.core.plan.ops.get(last).map_or("", Op::name) }
+    }
+}
+
+impl Loaded for Runner {
+    fn step(&mut self, rows: &Rows<'_>, sample: &[SampleRow], out: &mut StepOutput) -> Result<(), Error> {
+        check_step(&self.core.plan, &self.core.kv_shape, rows, sample)?;
+        self.core.step.set(rows, sample);
+        for claim in &self.core.claims {
+            claim.store(0, Ordering::Relaxed);
+        }
+        let core = &self.core;
+        self.pool.run(&|team| {
+            core.turn_table(team);
+            for i in 0..core.stages.stages.len() {
+                core.run_stage(i, team);
+                team.barrier();
+            }
+            core.find_best(team);
+        });
+        out.tokens.clear();
+        out.logits.clear();
+        let (threads, vocabulary) = (self.pool.threads(), core.width(core.plan.logits));
+        for (i, s) in sample.iter().enumerate() {
+            // SAFETY: no thread runs now.
+            let shares = unsafe { core.best.read(i * threads..(i + 1) * threads) };
+            let mut best = shares[0];
+            for share in &shares[1..] {
+                best.finite &= share.finite;
+                if share.logit > best.logit {
+                    (best.logit, best.token) = (share.logit, share.token);
+                }
+            }
+            if !best.finite {
+                return Err(self.blame(s.row));
+            }
+            out.tokens.push(best.token);
+            if s.logits {
+                // SAFETY: no thread runs now.
+                let logits = unsafe { core.read(core.plan.logits, i..i + 1) };
+                debug_assert_eq!(logits.len(), vocabulary);
+                out.logits.extend_from_slice(logits);
+            }
+        }
+        Ok(())
+    }
+
+    fn copy_blocks(&mut self, pairs: &[(BlockId, BlockId)]) -> Result<(), Error> {
+        let blocks = self.core.kv_shape.blocks;
+        for &(from, to) in pairs {
+            if let Some(b) = [from, to].into_iter().find(|b| b.0 as usize >= blocks) {
+                return Err(Error::Step(format!("block {}, but the cache has {blocks}", b.0)));
+            }
+            if from == to {
+                continue;
+            }
+            for layer in &self.core.cache {
+                let len = layer.heads * layer.head_dim * BLOCK;
+                let (from, to) = (from.0 as usize * len, to.0 as usize * len);
+                for part in [&layer.k, &layer.v] {
+                    // SAFETY: no thread runs now, and the two blocks are different.
+                    unsafe { part.write(to..to + len).copy_from_slice(part.read(from..from + len)) };
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+// In the methods below, slices of shared buffers follow one rule: a stage reads values that earlier stages
+// wrote, and writes its outputs by rows, panels or heads that no other thread has in this stage. The arena
+// gives no two live values the same memory, but where an output takes the place of an input, element by element.
+impl Core {
+    fn width(&self, v: Val) -> usize {
+        self.plan.values[v.index()].width
+    }
+
+    fn rows_of(&self, v: Val) -> usize {
+        match self.plan.values[v.index()].rows {
+            RowSet::All => self.step.tokens.len(),
+            RowSet::Wanted => self.step.wanted.len(),
+        }
+    }
+
+    fn place(&self, v: Val, rows: Range<usize>) -> (&Shared<f32>, Range<usize>) {
+        let place = self.arena.places[v.index()];
+        let (width, n) = (self.width(v), self.rows_of(v));
+        let region = match place.rows {
+            RowSet::All => &self.all,
+            RowSet::Wanted => &self.wanted,
+        };
+        let start = place.offset * n;
+        (region, start + rows.start * width..start + rows.end * width)
+    }
+
+    /// Rows of a value.
+    ///
+    /// # Safety
+    /// No thread writes them while the slice lives.
+    unsafe fn read(&self, v: Val, rows: Range<usize>) -> &[f32] {
+        let (region, range) = self.place(v, rows);
+        // SAFETY: the caller's promise.
+        unsafe { region.read(range) }
+    }
+
+    /// Rows of a value, to write.
+    ///
+    /// # Safety
+    /// No other thread reads or writes them while the slice lives.
+    #[allow(clippy::mut_from_ref)] // see `Shared::write`
+    unsafe fn write(&self, v: Val, rows: Range<usize>) -> &mut [f32] {
+        let (region, range) = self.place(v, rows);
+        // SAFETY: the caller's promise.
+        unsafe { region.write(range) }
+    }
+
+    /// A row of `x` moved to a row of `out`, which may be the same memory, to be changed there.
+    ///
+    /// # Safety
+    /// No other thread reads or writes row `r` of `out`, and none writes row `r` of `x`.
+    #[allow(clippy::mut_from_ref)] // see `Shared::write`
+    unsafe fn moved(&self, out: Val, x: Val, r: usize) -> &mut [f32] {
+        let (from, to) = (self.arena.places[x.index()], self.arena.places[out.index()]);
+        if from != to {
+            // SAFETY: the caller's promise; different places do not overlap while both values live.
+            unsafe { self.write(out, r..r + 1).copy_from_slice(self.read(x, r..r + 1)) };
+        }
+        // SAFETY: the caller's promise.
+        unsafe { self.write(out, r..r + 1) }
+    }
+
+    fn vector(&self, norm: &Norm) -> &[f32] {
+        &self.stages.vectors[norm.weight.index()]
+    }
+
+    /// # Safety
+    /// Called once a thread and step, with the thread's own number.
+    #[allow(clippy::mut_from_ref)] // each thread has its own
+    unsafe fn local(&self, thread: usize) -> &mut Local {
+        // SAFETY: the caller's promise.
+        let own = unsafe { self.locals.write(thread..thread + 1) };
+        &mut own[0]
+    }
+
+    /// The cosines and sines of every rotation at every row's position.
+    fn turn_table(&self, team: &Team<'_>) {
+        for (rope, (cos, sin)) in self.stages.ropes.iter().zip(&self.turns) {
+            let pairs = rope.frequencies.len();
+            for r in team.share(self.step.positions.len()) {
+                // SAFETY: rows are shared out.
+                let (cos, sin) =
+                    unsafe { (cos.write(r * pairs..(r + 1) * pairs), sin.write(r * pairs..(r + 1) * pairs)) };
+                let position = self.step.positions[r] as f64;
+                for ((f, c), s) in rope.frequencies.iter().zip(cos).zip(sin) {
+                    // libm's bits, unlike the system's, are the same everywhere.
+                    let (sine, cosine) = libm::sincos(position * f);
+                    (*c, *s) = (cosine as f32, sine as f32);
+                }
+            }
+        }
+    }
+
+    fn run_stage(&self, i: usize, team: &Team<'_>) {
+        // SAFETY: the thread's own number; the reference does not outlive the stage.
+        let local = unsafe { self.local(team.thread) };
+        match &self.stages.stages[i] {
+            Stage::Linear(linear) => self.linear(linear, &self.claims[i], team, local),
+            Stage::Attend { out, q, layer, attention } => {
+                let op = AttendOp { out: *out, q: *q, layer: *layer, attention };
+                self.attend(&op, &self.claims[i], local);
+            }
+            by_row => {
+                let n = match by_row {
+                    Stage::Norm { out, .. }
+                    | Stage::Bias { out, .. }
+                    | Stage::Glu { out, .. }
+                    | Stage::Add { out, .. }
+                    | Stage::Scale { out, .. }
+                    | Stage::Softcap { out, .. }
+                    | Stage::AddNorm { out, .. }
+                    | Stage::SelectRows { out, .. } => self.rows_of(*out),
+                    _ => self.step.tokens.len(),
+                };
+                for r in team.share(n) {
+                    self.row(by_row, r, local);
+                }
+            }
+        }
+    }
+
+    /// A stage that works row by row, on one row.
+    fn row(&self, stage: &Stage, r: usize, local: &mut Local) {
+        let row = r..r + 1;
+        // SAFETY (for the whole match): row `r` of every output is this thread's alone in this stage, and inputs
+        // were written by earlier stages; an output in the place of an input is read before it is written.
+        match stage {
+            Stage::Embed { out, table } => {
+                let token = self.step.tokens[r] as usize;
+                // SAFETY: as above.
+                let out = unsafe { self.write(*out, row) };
+                self.stages.matrix(*table).decode_row(token, &mut local.block, out);
+            }
+            Stage::Norm { out, x, norm } => {
+                // SAFETY: as above; the copy keeps input and output apart.
+                let x = unsafe { self.read(*x, row.clone()) };
+                let copy = &mut local.heads[..x.len()];
+                copy.copy_from_slice(x);
+                // SAFETY: as above.
+                let out = unsafe { self.write(*out, row) };
+                (self.kernels.rms_norm)(copy, self.vector(norm), norm.eps, out);
+            }
+            Stage::Bias { out, x, b } => {
+                // SAFETY: as above.
+                let out = unsafe { self.moved(*out, *x, r) };
+                for (o, b) in out.iter_mut().zip(&self.stages.vectors[b.index()]) {
+                    *o += b;
+                }
+            }
+            Stage::Rope { out, x, head_dim, rope } => {
+                // SAFETY: as above.
+                let out = unsafe { self.moved(*out, *x, r) };
+                self.turn(*rope, *head_dim, r, out);
+            }
+            Stage::KvWrite { k, v, layer } => {
+                // SAFETY: as above.
+                let (k, v) = unsafe { (self.read(*k, row.clone()), self.read(*v, row)) };
+                self.to_cache(*layer, r, k, v, &mut local.narrow);
+            }
+            Stage::Glu { out, gate, up, act } => {
+                // SAFETY: as above; the copies keep inputs and output apart.
+                let (gate, up) = unsafe { (self.read(*gate, row.clone()), self.read(*up, row.clone())) };
+                let copy = &mut local.heads[..gate.len()];
+                (self.kernels.glu)(*act, gate, up, copy);
+                // SAFETY: as above.
+                unsafe { self.write(*out, row) }.copy_from_slice(copy);
+            }
+            Stage::Add { out, a, b } => self.add(*out, *a, *b, r, &mut local.heads),
+            Stage::Scale { out, x, by } => {
+                // SAFETY: as above.
+                for o in unsafe { self.moved(*out, *x, r) } {
+                    *o *= by;
+                }
+            }
+            Stage::Softcap { out, x, cap } => {
+                // SAFETY: as above; the copy keeps input and output apart.
+                let x = unsafe { self.read(*x, row.clone()) };
+                let copy = &mut local.heads[..x.len()];
+                copy.copy_from_slice(x);
+                // SAFETY: as above.
+                let out = unsafe { self.write(*out, row) };
+                (self.kernels.softcap)(*cap, copy, out);
+            }
+            Stage::SelectRows { out, x } => {
+                let from = self.step.wanted[r];
+                // SAFETY: as above; the values are in different regions.
+                unsafe { self.write(*out, row).copy_from_slice(self.read(*x, from..from + 1)) };
+            }
+            Stage::AddNorm { sum, out, a, b, norm } => {
+                self.add(*sum, *a, *b, r, &mut local.heads);
+                // SAFETY: as above; the sum, now in the copy too, may be read while `out` is written.
+                let out = unsafe { self.write(*out, row) };
+                let sum = &local.heads[..out.len()];
+                (self.kernels.rms_norm)(sum, self.vector(norm), norm.eps, out);
+            }
+            Stage::HeadsToCache { q_out, q, k, v, head_dim, q_prep, k_prep, layer } => {
+                // SAFETY: as above.
+                let q = unsafe { self.moved(*q_out, *q, r) };
+                self.prepare_heads(q_prep, *head_dim, r, q, &mut local.heads);
+                // SAFETY: as above.
+                let (k, v) = unsafe { (self.read(*k, row.clone()), self.read(*v, row)) };
+                let (heads, rest) = local.heads.split_at_mut(k.len());
+                heads.copy_from_slice(k);
+                self.prepare_heads(k_prep, *head_dim, r, heads, rest);
+                self.to_cache(*layer, r, heads, v, &mut local.narrow);
+            }
+            Stage::Linear(_) | Stage::Attend { .. } => unreachable!("not row by row"),
+        }
+    }
+
+    /// Row `r` of `a + b`, to `out` and to `copy`.
+    fn add(&self, out: Val, a: Val, b: Val, r: usize, copy: &mut [f32]) {
+        // SAFETY: row `r` is this thread's in this stage; the copy keeps inputs and output apart.
+        let (a, b) = unsafe { (self.read(a, r..r + 1), self.read(b, r..r + 1)) };
+        let copy = &mut copy[..a.len()];
+        for ((c, a), b) in copy.iter_mut().zip(a).zip(b) {
+            *c = a + b;
+        }
+        // SAFETY: as above.
+        unsafe { self.write(out, r..r + 1) }.copy_from_slice(copy);
+    }
+
+    /// Norm and rotation of each head of a row, in place.
+    fn prepare_heads(&self, prep: &Prep, head_dim: usize, r: usize, x: &mut [f32], copy: &mut [f32]) {
+        if let Some(norm) = &prep.norm {
+            for head in x.chunks_exact_mut(head_dim) {
+                let copy = &mut copy[..head_dim];
+                copy.copy_from_slice(head);
+                (self.kernels.rms_norm)(copy, self.vector(norm), norm.eps, head);
+            }
+        }
+        if let Some(rope) = prep.rope {
+            self.turn(rope, head_dim, r, x);
+        }
+    }
+
+    fn turn(&self, rope: usize, head_dim: usize, r: usize, x: &mut [f32]) {
+        let table = &self.stages.ropes[rope];
+        let pairs = table.frequencies.len();
+        let (cos, sin) = &self.turns[rope];
+        let range = r * pairs..(r + 1) * pairs;
+        // SAFETY: written before the first stage.
+        let (cos, sin) = unsafe { (cos.read(range.clone()), sin.read(range)) };
+        (self.kernels.rope)(table.style, head_dim, cos, sin, x);
+    }
+
+    /// Stores a row's keys and values at its position.
+    fn to_cache(&self, layer: KvLayer, r: usize, k: &[f32], v: &[f32], narrow: &mut [u16]) {
+        let cache = &self.cache[layer.index()];
+        let (dim, position) = (cache.head_dim, self.step.positions[r]);
+        let block = self.step.blocks_of(self.step.seq_of[r])[position / BLOCK].0 as usize;
+        let slot = position % BLOCK;
+        let narrow = &mut narrow[..k.len()];
+        (self.kernels.to_f16)(k, narrow);
+        for (h, head) in narrow.chunks_exact(dim).enumerate() {
+            let at = (block * cache.heads + h) * dim * BLOCK + slot;
+            for (d, v) in head.iter().enumerate() {
+                // SAFETY: this slot of the block belongs to this row alone.
+                unsafe { cache.k.put(at + d * BLOCK, *v) };
+            }
+        }
+        (self.kernels.to_f16)(v, narrow);
+        for (h, head) in narrow.chunks_exact(dim).enumerate() {
+            let at = ((block * cache.heads + h) * BLOCK + slot) * dim;
+            // SAFETY: as above.
+            unsafe { cache.v.write(at..at + dim) }.copy_from_slice(head);
+        }
+    }
+
+    /// Prepares rows of `x` in `to`, from row `at` there.
+    fn prepare(&self, linear: &Linear, x: &[f32], at: usize, to: &Prepared) {
+        let cols = x.len();
+        let range = at * cols..(at + 1) * cols;
+        let mut row = x;
+        if let Some(norm) = &linear.norm {
+            // SAFETY: this row of `to` is this thread's alone.
+            let normed = unsafe { to.f.write(range.clone()) };
+            (self.kernels.rms_norm)(x, self.vector(norm), norm.eps, normed);
+            row = normed;
+        }
+        if linear.quantized {
+            let per_row = cols / GROUP;
+            // SAFETY: as above.
+            let (q, groups) =
+                unsafe { (to.q.write(range), to.groups.write(at * per_row..(at + 1) * per_row)) };
+            (self.kernels.quantize)(row, q, groups);
+        }
+    }
+
+    fn linear(&self, linear: &Linear, claim: &AtomicUsize, team: &Team<'_>, local: &mut Local) {
+        let n = self.rows_of(linear.x);
+        let cols = self.width(linear.x);
+        if n == 0 {
+            return;
+        }
+        // One row is prepared by every thread for itself: cheaper than to wait for the one that does it.
+        let prepared = if n == 1 {
+            // SAFETY: earlier stages wrote the row.
+            self.prepare(linear, unsafe { self.read(linear.x, 0..1) }, 0, &local.prepared);
+            &local.prepared
+        } else {
+            for r in team.share(n) {
+                // SAFETY: as above.
+                self.prepare(linear, unsafe { self.read(linear.x, r..r + 1) }, r, &self.prepared);
+            }
+            team.barrier();
+            &self.prepared
+        };
+        let groups = n * (cols / GROUP);
+        // SAFETY: prepared by this thread, or by all before the barrier; nobody writes until the next stage.
+        let input = unsafe {
+            Input {
+                cols,
+                f: match linear.norm {
+                    Some(_) => prepared.f.read(0..n * cols),
+                    None => self.read(linear.x, 0..n),
+                },
+                q: if linear.quantized { prepared.q.read(0..n * cols) } else { &[] },
+                groups: if linear.quantized { prepared.groups.read(0..groups) } else { &[] },
+            }
+        };
+        if n < CLAIM_FROM {
+            for panel in linear.split[team.thread]..linear.split[team.thread + 1] {
+                self.panel(linear, panel, &input, 0..n, &mut local.tile, &mut local.joined);
+            }
+            return;
+        }
+        // Blocks of rows one after another, so that all threads share the rows in the cache.
+        let chunk = (linear.panels / (8 * team.threads)).clamp(1, 8);
+        let chunks = linear.panels.div_ceil(chunk);
+        let tasks = chunks * n.div_ceil(ROW_BLOCK);
+        loop {
+            let task = claim.fetch_add(1, Ordering::Relaxed);
+            if task >= tasks {
+                return;
+            }
+            let (block, first) = (task / chunks * ROW_BLOCK, task % chunks * chunk);
+            let rows = block..(block + ROW_BLOCK).min(n);
+            for panel in first..(first + chunk).min(linear.panels) {
+                self.panel(linear, panel, &input, rows.clone(), &mut local.tile, &mut local.joined);
+            }
+        }
+    }
+
+    /// Multiplies rows with one panel of the stage, and stores the product.
+    fn panel(
+        &self,
+        linear: &Linear,
+        mut panel: usize,
+        input: &Input<'_>,
+        rows: Range<usize>,
+        tile: &mut [f32],
+        joined: &mut [f32],
+    ) {
+        let n = rows.len();
+        if let Some(act) = linear.glu {
+            let [gate, up] = [0, 1].map(|i| self.stages.matrix(linear.parts[i].w));
+            let (gates, ups) = (&mut tile[..n * PANEL], &mut joined[..n * PANEL]);
+            (gate.kernel)(gate.panel(panel), input, rows.start, n, gates);
+            (up.kernel)(up.panel(panel), input, rows.start, n, ups);
+            let part = &linear.parts[0];
+            self.store(part, panel, rows, gates, |gate, i, out| {
+                (self.kernels.glu)(act, gate, &ups[i..i + gate.len()], out);
+            });
+            return;
+        }
+        for part in &linear.parts {
+            let matrix = self.stages.matrix(part.w);
+            if panel >= matrix.panels() {
+                panel -= matrix.panels();
+                continue;
+            }
+            let tile = &mut tile[..n * PANEL];
+            (matrix.kernel)(matrix.panel(panel), input, rows.start, n, tile);
+            let column = panel * PANEL;
+            let bias = part.bias.map(|b| &self.stages.vectors[b.index()][column..]);
+            self.store(part, panel, rows, tile, |product, _, out| match (bias, part.add) {
+                (Some(bias), _) => {
+                    for ((o, p), b) in out.iter_mut().zip(product).zip(bias) {
+                        *o = p + b;
+                    }
+                }
+                (None, Some(_)) => {
+                    for (o, p) in out.iter_mut().zip(product) {
+                        *o += p;
+                    }
+                }
+                (None, None) => out.copy_from_slice(product),
+            });
+            return;
+        }
+    }
+
+    /// Hands each row's piece of a finished tile `[rows, 16]` to `put(product, index in the tile, out)`. Where
+    /// the part adds rows, `out` holds them already.
+    fn store(
+        &self,
+        part: &Part,
+        panel: usize,
+        rows: Range<usize>,
+        tile: &[f32],
+        put: impl Fn(&[f32], usize, &mut [f32]),
+    ) {
+        let (width, column) = (self.width(part.out), panel * PANEL);
+        let end = (column + PANEL).min(width);
+        for (i, r) in rows.enumerate() {
+            let (region, row) = self.place(part.out, r..r + 1);
+            // SAFETY: these columns of the row belong to this panel, which one thread has.
+            let out = unsafe { region.write(row.start + column..row.start + end) };
+            if let Some(add) = part.add {
+                let (from, row) = self.place(add, r..r + 1);
+                if self.arena.places[add.index()] != self.arena.places[part.out.index()] {
+                    // SAFETY: an earlier stage wrote them.
+                    out.copy_from_slice(unsafe { from.read(row.start + column..row.start + end) });
+                }
+            }
+            put(&tile[i * PANEL..i * PANEL + out.len()], i * PANEL, out);
+        }
+    }
+
+    fn attend(&self, op: &AttendOp<'_>, claim: &AtomicUsize, local: &mut Local) {
+        let attention = op.attention;
+        let cache = &self.cache[op.layer.index()];
+        // SAFETY: the rows' keys and values were stored by an earlier stage.
+        let cache = unsafe {
+            let len = self.kv_shape.blocks * cache.heads * cache.head_dim * BLOCK;
+            Cache { k: cache.k.read(0..len), v: cache.v.read(0..len) }
+        };
+        let group = attention.heads / attention.kv_heads;
+        // A task is up to 16 of a sequence's (row, query head) pairs that share a head of the cache. Tasks with the
+        // longest way through the cache are claimed first.
+        let tasks_of = |rows: &Range<usize>| (rows.len() * group).div_ceil(QUERIES) * attention.kv_heads;
+        let tasks: usize = self.step.seqs.iter().map(|(rows, _)| tasks_of(rows)).sum();
+        loop {
+            let claimed = claim.fetch_add(1, Ordering::Relaxed);
+            if claimed >= tasks {
+                return;
+            }
+            let mut task = tasks - 1 - claimed;
+            let mut seq = 0;
+            while task >= tasks_of(&self.step.seqs[seq].0) {
+                task -= tasks_of(&self.step.seqs[seq].0);
+                seq += 1;
+            }
+            let rows = self.step.seqs[seq].0.clone();
+            let (first, kv_head) = (task / attention.kv_heads * QUERIES, task % attention.kv_heads);
+            let pairs = first..(first + QUERIES).min(rows.len() * group);
+            let task = AttendTask { seq, rows, kv_head, pairs };
+            self.attend_task(op, &task, &cache, local);
+        }
+    }
+
+    fn attend_task(&self, op: &AttendOp<'_>, task: &AttendTask, cache: &Cache<'_>, local: &mut Local) {
+        let dim = op.attention.head_dim;
+        let group = op.attention.heads / op.attention.kv_heads;
+        let n = task.pairs.len();
+        // Where each pair's head lies: (row, first element).
+        let place = |pair: usize| {
+            let (row, head) = (task.rows.start + pair / group, task.kv_head * group + pair % group);
+            (row, head * dim)
+        };
+        local.positions.clear();
+        for (i, pair) in task.pairs.clone().enumerate() {
+            let (row, at) = place(pair);
+            // SAFETY: an earlier stage wrote the row.
+            let q = unsafe { self.read(op.q, row..row + 1) };
+            local.queries[i * dim..(i + 1) * dim].copy_from_slice(&q[at..at + dim]);
+            local.positions.push(self.step.positions[row]);
+        }
+        let queries = Queries {
+            q: &local.queries[..n * dim],
+            positions: &local.positions,
+            blocks: self.step.blocks_of(task.seq),
+            kv_head: task.kv_head,
+        };
+        let attended = &mut local.attended[..n * dim];
+        (self.kernels.attend)(op.attention, cache, &queries, &mut local.scratch, attended);
+        for (attended, pair) in attended.chunks_exact(dim).zip(task.pairs.clone()) {
+            let (row, at) = place(pair);
+            let (region, lies) = self.place(op.out, row..row + 1);
+            // SAFETY: this head of the row belongs to this task.
+            let out = unsafe { region.write(lies.start + at..lies.start + at + dim) };
+            out.copy_from_slice(attended);
+        }
+    }
+
+    /// The greatest logit of this thread's share of the vocabulary, for each wanted row.
+    fn find_best(&self, team: &Team<'_>) {
+        for i in 0..self.step.wanted.len() {
+            // SAFETY: the last stage wrote them.
+            let logits = unsafe { self.read(self.plan.logits, i..i + 1) };
+            let share = team.share(logits.len());
+            let best = best_of(&logits[share.clone()], share.start);
+            // SAFETY: the thread's own element.
+            unsafe { self.best.put(i * team.threads + team.thread, best) };
+        }
+    }
+}
+
+/// The operands of an attention op.
+struct AttendOp<'a> {
+    out: Val,
+    q: Val,
+    layer: KvLayer,
+    attention: &'a Attention,
+}
+
+/// Some of a sequence's (row, query head) pairs that share a head of the cache.
+struct AttendTask {
+    seq: usize,
+    /// The sequence's rows in the step.
+    rows: Range<usize>,
+    kv_head: usize,
+    /// Pairs of the sequence, counted row by row.
+    pairs: Range<usize>,
+}
+
+fn best_of(logits: &[f32], first: usize) -> Best {
+    let mut max = f32::NEG_INFINITY;
+    let mut finite = true;
+    for part in logits.chunks(64) {
+        let mut top = f32::NEG_INFINITY;
+        for v in part {
+            top = if *v > top { *v } else { top };
+            finite &= v.is_finite();
+        }
+        max = if top > max { top } else { max };
+    }
+    let at = logits.iter().position(|v| *v == max).unwrap_or(0);
+    Best { logit: max, token: (first + at) as u32, finite }
+}

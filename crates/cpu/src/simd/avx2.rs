@@ -1,0 +1,291 @@
+//! AVX2 with FMA and F16C: 8 lanes, a panel as two halves of 8 rows.
+
+use std::arch::x86_64::*;
+
+use super::{HalfScales, STEPS, SUMS, Simd};
+
+/// Proof that the processor has AVX2, FMA and F16C.
+#[derive(Clone, Copy)]
+pub struct Avx2(());
+
+impl Avx2 {
+    /// The token, where the processor has the instructions.
+    pub fn detect() -> Option<Self> {
+        let has = is_x86_feature_detected!("avx2")
+            && is_x86_feature_detected!("fma")
+            && is_x86_feature_detected!("f16c");
+        has.then_some(Avx2(()))
+    }
+
+    /// The token.
+    ///
+    /// # Safety
+    /// [`Self::detect`] gave one before.
+    pub unsafe fn assume() -> Self {
+        Avx2(())
+    }
+}
+
+const N: usize = 8;
+
+/// A call of intrinsics that take and give values.
+macro_rules! x86 {
+    ($e:expr) => {{
+        // SAFETY: `self` proves that the processor has the instructions; values only, no memory.
+        #[allow(unused_unsafe)]
+        unsafe {
+            $e
+        }
+    }};
+}
+
+impl Simd for Avx2 {
+    const LANES: usize = N;
+    type F = __m256;
+    type I = __m256i;
+    type B = __m256i;
+
+    #[inline(always)]
+    fn splat(self, v: f32) -> __m256 {
+        x86!(_mm256_set1_ps(v))
+    }
+    #[inline(always)]
+    fn load(self, x: &[f32]) -> __m256 {
+        let x: &[f32; N] = x.first_chunk().expect("8 lanes");
+        // SAFETY: 8 f32 are readable; `self` proves the instruction.
+        unsafe { _mm256_loadu_ps(x.as_ptr()) }
+    }
+    #[inline(always)]
+    fn store(self, v: __m256, x: &mut [f32]) {
+        let x: &mut [f32; N] = x.first_chunk_mut().expect("8 lanes");
+        // SAFETY: 8 f32 are writable; `self` proves the instruction.
+        unsafe { _mm256_storeu_ps(x.as_mut_ptr(), v) }
+    }
+    #[inline(always)]
+    fn load_f16(self, x: &[u16]) -> __m256 {
+        let x: &[u16; N] = x.first_chunk().expect("8 lanes");
+        // SAFETY: 16 bytes are readable; `self` proves the instruction.
+        unsafe { _mm256_cvtph_ps(_mm_loadu_si128(x.as_ptr().cast())) }
+    }
+    #[inline(always)]
+    fn load_bf16(self, x: &[u16]) -> __m256 {
+        let x: &[u16; N] = x.first_chunk().expect("8 lanes");
+        // SAFETY: 16 bytes are readable; `self` proves the instruction.
+        unsafe {
+            let wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(x.as_ptr().cast()));
+            _mm256_castsi256_ps(_mm256_slli_epi32::<16>(wide))
+        }
+    }
+    #[inline(always)]
+    fn store_f16(self, v: __m256, x: &mut [u16]) {
+        let x: &mut [u16; N] = x.first_chunk_mut().expect("8 lanes");
+        // SAFETY: 16 bytes are writable; `self` proves the instruction.
+        unsafe {
+            let h = _mm256_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT }>(v);
+            _mm_storeu_si128(x.as_mut_ptr().cast(), h);
+        }
+    }
+    #[inline(always)]
+    fn add(self, a: __m256, b: __m256) -> __m256 {
+        x86!(_mm256_add_ps(a, b))
+    }
+    #[inline(always)]
+    fn sub(self, a: __m256, b: __m256) -> __m256 {
+        x86!(_mm256_sub_ps(a, b))
+    }
+    #[inline(always)]
+    fn mul(self, a: __m256, b: __m256) -> __m256 {
+        x86!(_mm256_mul_ps(a, b))
+    }
+    #[inline(always)]
+    fn div(self, a: __m256, b: __m256) -> __m256 {
+        x86!(_mm256_div_ps(a, b))
+    }
+    #[inline(always)]
+    fn fma(self, a: __m256, b: __m256, c: __m256) -> __m256 {
+        x86!(_mm256_fmadd_ps(a, b, c))
+    }
+    #[inline(always)]
+    fn max(self, a: __m256, b: __m256) -> __m256 {
+        x86!(_mm256_max_ps(a, b))
+    }
+    #[inline(always)]
+    fn min(self, a: __m256, b: __m256) -> __m256 {
+        x86!(_mm256_min_ps(a, b))
+    }
+    #[inline(always)]
+    fn select(self, lo: usize, hi: usize, a: __m256, b: __m256) -> __m256 {
+        x86!({
+            let lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+            let (lo, hi) = (lo.min(N) as i32, hi.min(N) as i32);
+            let from = _mm256_cmpgt_epi32(lane, _mm256_set1_epi32(lo - 1));
+            let to = _mm256_cmpgt_epi32(_mm256_set1_epi32(hi), lane);
+            _mm256_blendv_ps(b, a, _mm256_castsi256_ps(_mm256_and_si256(from, to)))
+        })
+    }
+    #[inline(always)]
+    fn tree_sum(self, v: &[__m256]) -> f32 {
+        const { assert!(SUMS == 2 * N) };
+        x86!({
+            let v = _mm256_add_ps(v[0], v[1]);
+            let v = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
+            let v = _mm_add_ps(v, _mm_movehl_ps(v, v));
+            _mm_cvtss_f32(_mm_add_ss(v, _mm_movehdup_ps(v)))
+        })
+    }
+
+    #[inline(always)]
+    fn splat_i(self, v: i32) -> __m256i {
+        x86!(_mm256_set1_epi32(v))
+    }
+    #[inline(always)]
+    fn add_i(self, a: __m256i, b: __m256i) -> __m256i {
+        x86!(_mm256_add_epi32(a, b))
+    }
+    #[inline(always)]
+    fn sub_i(self, a: __m256i, b: __m256i) -> __m256i {
+        x86!(_mm256_sub_epi32(a, b))
+    }
+    #[inline(always)]
+    fn and_i(self, a: __m256i, b: __m256i) -> __m256i {
+        x86!(_mm256_and_si256(a, b))
+    }
+    #[inline(always)]
+    fn or_i(self, a: __m256i, b: __m256i) -> __m256i {
+        x86!(_mm256_or_si256(a, b))
+    }
+    #[inline(always)]
+    fn max_i(self, a: __m256i, b: __m256i) -> __m256i {
+        x86!(_mm256_max_epi32(a, b))
+    }
+    #[inline(always)]
+    fn shl_i<const K: i32>(self, a: __m256i) -> __m256i {
+        x86!(_mm256_slli_epi32::<K>(a))
+    }
+    #[inline(always)]
+    fn shr_i<const K: i32>(self, a: __m256i) -> __m256i {
+        x86!(_mm256_srli_epi32::<K>(a))
+    }
+    #[inline(always)]
+    fn to_f(self, a: __m256i) -> __m256 {
+        x86!(_mm256_cvtepi32_ps(a))
+    }
+    #[inline(always)]
+    fn round(self, a: __m256) -> __m256i {
+        // Rust code always runs in the default rounding mode, to nearest even.
+        x86!(_mm256_cvtps_epi32(a))
+    }
+    #[inline(always)]
+    fn bits(self, a: __m256) -> __m256i {
+        x86!(_mm256_castps_si256(a))
+    }
+    #[inline(always)]
+    fn from_bits(self, a: __m256i) -> __m256 {
+        x86!(_mm256_castsi256_ps(a))
+    }
+    #[inline(always)]
+    fn load_u8(self, x: &[u8]) -> __m256i {
+        let x: &[u8; N] = x.first_chunk().expect("8 bytes");
+        x86!(_mm256_cvtepu8_epi32(_mm_cvtsi64_si128(i64::from_le_bytes(*x))))
+    }
+    #[inline(always)]
+    fn load_i8(self, x: &[u8]) -> __m256i {
+        let x: &[u8; N] = x.first_chunk().expect("8 bytes");
+        x86!(_mm256_cvtepi8_epi32(_mm_cvtsi64_si128(i64::from_le_bytes(*x))))
+    }
+    #[inline(always)]
+    fn dot_pair(self, a: __m256i, b: __m256i) -> __m256i {
+        x86!(_mm256_madd_epi16(a, b))
+    }
+    #[inline(always)]
+    fn store_i8(self, a: __m256i, x: &mut [i8]) {
+        let x: &mut [i8; N] = x.first_chunk_mut().expect("8 bytes");
+        let bytes = x86!({
+            let words = _mm_packs_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256::<1>(a));
+            _mm_cvtsi128_si64(_mm_packs_epi16(words, words))
+        });
+        *x = bytes.to_le_bytes().map(|b| b as i8);
+    }
+
+    #[inline(always)]
+    fn load_b(self, x: &[u8]) -> __m256i {
+        let x: &[u8; 4 * N] = x.first_chunk().expect("32 bytes");
+        // SAFETY: 32 bytes are readable; `self` proves the instruction.
+        unsafe { _mm256_loadu_si256(x.as_ptr().cast()) }
+    }
+    #[inline(always)]
+    fn splat_b(self, v: u8) -> __m256i {
+        x86!(_mm256_set1_epi8(v as i8))
+    }
+    #[inline(always)]
+    fn and_b(self, a: __m256i, b: __m256i) -> __m256i {
+        x86!(_mm256_and_si256(a, b))
+    }
+    #[inline(always)]
+    fn or_b(self, a: __m256i, b: __m256i) -> __m256i {
+        x86!(_mm256_or_si256(a, b))
+    }
+    #[inline(always)]
+    fn shr_b<const K: i32>(self, a: __m256i) -> __m256i {
+        x86!(_mm256_srli_epi16::<K>(a))
+    }
+    #[inline(always)]
+    fn shl_b<const K: i32>(self, a: __m256i) -> __m256i {
+        x86!(_mm256_slli_epi16::<K>(a))
+    }
+
+    #[inline(always)]
+    fn dot_unsigned<const MAX: i32>(self, w: &[__m256i; STEPS], x: &[i8]) -> __m256i {
+        // A 16-bit lane takes 2 * MAX * 127 a step: 8 steps of nibbles, 4 of 5 bits, 2 of 6 bits.
+        let steps = (i16::MAX as i32 / (2 * MAX * 127)) as usize;
+        let mut sum = self.splat_i(0);
+        for (w, x) in w.chunks(steps).zip(x[..32].chunks(4 * steps)) {
+            let mut narrow = self.products(w[0], x);
+            for (w, x) in w.iter().zip(x.chunks_exact(4)).skip(1) {
+                narrow = x86!(_mm256_add_epi16(narrow, self.products(*w, x)));
+            }
+            sum = self.add_i(sum, self.dot_pair(narrow, x86!(_mm256_set1_epi16(1))));
+        }
+        sum
+    }
+    #[inline(always)]
+    fn dot_signed(self, w: &[__m256i; STEPS], x: &[i8], _sum: i32) -> __m256i {
+        // |w| * (x with w's sign): two products of at most 128 * 127 fit 16 bits.
+        let mut sum = self.splat_i(0);
+        for (w, x) in w.iter().zip(x[..32].chunks_exact(4)) {
+            let products = x86!({
+                let x = _mm256_sign_epi8(broadcast(x), *w);
+                _mm256_maddubs_epi16(_mm256_abs_epi8(*w), x)
+            });
+            sum = self.add_i(sum, self.dot_pair(products, x86!(_mm256_set1_epi16(1))));
+        }
+        sum
+    }
+    #[inline(always)]
+    fn dot_halves(self, w: &[__m256i; STEPS], x: &[i8], s: &HalfScales<Self>) -> __m256i {
+        // The multiplication that widens pairs to 32 bits is the one by the scale.
+        let mut sum = self.splat_i(0);
+        for (i, (w, x)) in w.chunks_exact(2).zip(x[..32].chunks_exact(8)).enumerate() {
+            let scale = if i < 2 { s.low_twice } else { s.high_twice };
+            let narrow = x86!(_mm256_add_epi16(self.products(w[0], x), self.products(w[1], &x[4..])));
+            sum = self.add_i(sum, self.dot_pair(narrow, scale));
+        }
+        sum
+    }
+}
+
+/// Four columns of activations, for every row.
+#[inline(always)]
+fn broadcast(x: &[i8]) -> __m256i {
+    let x: [i8; 4] = *x.first_chunk().expect("4 bytes");
+    // SAFETY: reached only through methods of `Avx2`, which proves the instruction; values only.
+    unsafe { _mm256_set1_epi32(i32::from_le_bytes(x.map(|b| b as u8))) }
+}
+
+impl Avx2 {
+    /// Sums of two neighbouring products of unsigned weights with four columns of activations, as i16.
+    #[inline(always)]
+    fn products(self, w: __m256i, x: &[i8]) -> __m256i {
+        x86!(_mm256_maddubs_epi16(w, broadcast(x)))
+    }
+}

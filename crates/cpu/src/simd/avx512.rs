@@ -1,0 +1,271 @@
+//! AVX-512 with VNNI: 16 lanes, a panel at once.
+
+use std::arch::x86_64::*;
+
+use super::{HalfScales, STEPS, SUMS, Simd};
+
+/// Proof that the processor has AVX-512 F, BW, VL, DQ and VNNI.
+#[derive(Clone, Copy)]
+pub struct Avx512(());
+
+impl Avx512 {
+    /// The token, where the processor has the instructions.
+    pub fn detect() -> Option<Self> {
+        let has = is_x86_feature_detected!("avx512f")
+            && is_x86_feature_detected!("avx512bw")
+            && is_x86_feature_detected!("avx512vl")
+            && is_x86_feature_detected!("avx512dq")
+            && is_x86_feature_detected!("avx512vnni");
+        has.then_some(Avx512(()))
+    }
+
+    /// The token.
+    ///
+    /// # Safety
+    /// [`Self::detect`] gave one before.
+    pub unsafe fn assume() -> Self {
+        Avx512(())
+    }
+}
+
+const N: usize = 16;
+
+/// A call of intrinsics that take and give values.
+macro_rules! x86 {
+    ($e:expr) => {{
+        // SAFETY: `self` proves that the processor has the instructions; values only, no memory.
+        #[allow(unused_unsafe)]
+        unsafe {
+            $e
+        }
+    }};
+}
+
+impl Simd for Avx512 {
+    const LANES: usize = N;
+    type F = __m512;
+    type I = __m512i;
+    type B = __m512i;
+
+    #[inline(always)]
+    fn splat(self, v: f32) -> __m512 {
+        x86!(_mm512_set1_ps(v))
+    }
+    #[inline(always)]
+    fn load(self, x: &[f32]) -> __m512 {
+        let x: &[f32; N] = x.first_chunk().expect("16 lanes");
+        // SAFETY: 16 f32 are readable; `self` proves the instruction.
+        unsafe { _mm512_loadu_ps(x.as_ptr()) }
+    }
+    #[inline(always)]
+    fn store(self, v: __m512, x: &mut [f32]) {
+        let x: &mut [f32; N] = x.first_chunk_mut().expect("16 lanes");
+        // SAFETY: 16 f32 are writable; `self` proves the instruction.
+        unsafe { _mm512_storeu_ps(x.as_mut_ptr(), v) }
+    }
+    #[inline(always)]
+    fn load_f16(self, x: &[u16]) -> __m512 {
+        let x: &[u16; N] = x.first_chunk().expect("16 lanes");
+        // SAFETY: 32 bytes are readable; `self` proves the instruction.
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(x.as_ptr().cast())) }
+    }
+    #[inline(always)]
+    fn load_bf16(self, x: &[u16]) -> __m512 {
+        let x: &[u16; N] = x.first_chunk().expect("16 lanes");
+        // SAFETY: 32 bytes are readable; `self` proves the instruction.
+        unsafe {
+            let wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256(x.as_ptr().cast()));
+            _mm512_castsi512_ps(_mm512_slli_epi32::<16>(wide))
+        }
+    }
+    #[inline(always)]
+    fn store_f16(self, v: __m512, x: &mut [u16]) {
+        let x: &mut [u16; N] = x.first_chunk_mut().expect("16 lanes");
+        // SAFETY: 32 bytes are writable; `self` proves the instruction.
+        unsafe {
+            let h = _mm512_cvtps_ph::<{ _MM_FROUND_TO_NEAREST_INT }>(v);
+            _mm256_storeu_si256(x.as_mut_ptr().cast(), h);
+        }
+    }
+    #[inline(always)]
+    fn add(self, a: __m512, b: __m512) -> __m512 {
+        x86!(_mm512_add_ps(a, b))
+    }
+    #[inline(always)]
+    fn sub(self, a: __m512, b: __m512) -> __m512 {
+        x86!(_mm512_sub_ps(a, b))
+    }
+    #[inline(always)]
+    fn mul(self, a: __m512, b: __m512) -> __m512 {
+        x86!(_mm512_mul_ps(a, b))
+    }
+    #[inline(always)]
+    fn div(self, a: __m512, b: __m512) -> __m512 {
+        x86!(_mm512_div_ps(a, b))
+    }
+    #[inline(always)]
+    fn fma(self, a: __m512, b: __m512, c: __m512) -> __m512 {
+        x86!(_mm512_fmadd_ps(a, b, c))
+    }
+    #[inline(always)]
+    fn max(self, a: __m512, b: __m512) -> __m512 {
+        x86!(_mm512_max_ps(a, b))
+    }
+    #[inline(always)]
+    fn min(self, a: __m512, b: __m512) -> __m512 {
+        x86!(_mm512_min_ps(a, b))
+    }
+    #[inline(always)]
+    fn select(self, lo: usize, hi: usize, a: __m512, b: __m512) -> __m512 {
+        let below = |n: usize| ((1u32 << n.min(N)) - 1) as u16;
+        x86!(_mm512_mask_blend_ps(below(hi) & !below(lo), b, a))
+    }
+    #[inline(always)]
+    fn tree_sum(self, v: &[__m512]) -> f32 {
+        const { assert!(SUMS == N) };
+        x86!({
+            let v = _mm256_add_ps(_mm512_castps512_ps256(v[0]), _mm512_extractf32x8_ps::<1>(v[0]));
+            let v = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
+            let v = _mm_add_ps(v, _mm_movehl_ps(v, v));
+            _mm_cvtss_f32(_mm_add_ss(v, _mm_movehdup_ps(v)))
+        })
+    }
+
+    #[inline(always)]
+    fn splat_i(self, v: i32) -> __m512i {
+        x86!(_mm512_set1_epi32(v))
+    }
+    #[inline(always)]
+    fn add_i(self, a: __m512i, b: __m512i) -> __m512i {
+        x86!(_mm512_add_epi32(a, b))
+    }
+    #[inline(always)]
+    fn sub_i(self, a: __m512i, b: __m512i) -> __m512i {
+        x86!(_mm512_sub_epi32(a, b))
+    }
+    #[inline(always)]
+    fn and_i(self, a: __m512i, b: __m512i) -> __m512i {
+        x86!(_mm512_and_si512(a, b))
+    }
+    #[inline(always)]
+    fn or_i(self, a: __m512i, b: __m512i) -> __m512i {
+        x86!(_mm512_or_si512(a, b))
+    }
+    #[inline(always)]
+    fn max_i(self, a: __m512i, b: __m512i) -> __m512i {
+        x86!(_mm512_max_epi32(a, b))
+    }
+    #[inline(always)]
+    fn shl_i<const K: i32>(self, a: __m512i) -> __m512i {
+        x86!(_mm512_sll_epi32(a, _mm_cvtsi32_si128(K)))
+    }
+    #[inline(always)]
+    fn shr_i<const K: i32>(self, a: __m512i) -> __m512i {
+        x86!(_mm512_srl_epi32(a, _mm_cvtsi32_si128(K)))
+    }
+    #[inline(always)]
+    fn to_f(self, a: __m512i) -> __m512 {
+        x86!(_mm512_cvtepi32_ps(a))
+    }
+    #[inline(always)]
+    fn round(self, a: __m512) -> __m512i {
+        // Rust code always runs in the default rounding mode, to nearest even.
+        x86!(_mm512_cvtps_epi32(a))
+    }
+    #[inline(always)]
+    fn bits(self, a: __m512) -> __m512i {
+        x86!(_mm512_castps_si512(a))
+    }
+    #[inline(always)]
+    fn from_bits(self, a: __m512i) -> __m512 {
+        x86!(_mm512_castsi512_ps(a))
+    }
+    #[inline(always)]
+    fn load_u8(self, x: &[u8]) -> __m512i {
+        let x: &[u8; N] = x.first_chunk().expect("16 bytes");
+        // SAFETY: 16 bytes are readable; `self` proves the instruction.
+        unsafe { _mm512_cvtepu8_epi32(_mm_loadu_si128(x.as_ptr().cast())) }
+    }
+    #[inline(always)]
+    fn load_i8(self, x: &[u8]) -> __m512i {
+        let x: &[u8; N] = x.first_chunk().expect("16 bytes");
+        // SAFETY: 16 bytes are readable; `self` proves the instruction.
+        unsafe { _mm512_cvtepi8_epi32(_mm_loadu_si128(x.as_ptr().cast())) }
+    }
+    #[inline(always)]
+    fn dot_pair(self, a: __m512i, b: __m512i) -> __m512i {
+        x86!(_mm512_madd_epi16(a, b))
+    }
+    #[inline(always)]
+    fn store_i8(self, a: __m512i, x: &mut [i8]) {
+        let x: &mut [i8; N] = x.first_chunk_mut().expect("16 bytes");
+        // SAFETY: 16 bytes are writable; `self` proves the instruction.
+        unsafe { _mm_storeu_si128(x.as_mut_ptr().cast(), _mm512_cvtepi32_epi8(a)) }
+    }
+
+    #[inline(always)]
+    fn load_b(self, x: &[u8]) -> __m512i {
+        let x: &[u8; 4 * N] = x.first_chunk().expect("64 bytes");
+        // SAFETY: 64 bytes are readable; `self` proves the instruction.
+        unsafe { _mm512_loadu_si512(x.as_ptr().cast()) }
+    }
+    #[inline(always)]
+    fn splat_b(self, v: u8) -> __m512i {
+        x86!(_mm512_set1_epi8(v as i8))
+    }
+    #[inline(always)]
+    fn and_b(self, a: __m512i, b: __m512i) -> __m512i {
+        x86!(_mm512_and_si512(a, b))
+    }
+    #[inline(always)]
+    fn or_b(self, a: __m512i, b: __m512i) -> __m512i {
+        x86!(_mm512_or_si512(a, b))
+    }
+    #[inline(always)]
+    fn shr_b<const K: i32>(self, a: __m512i) -> __m512i {
+        x86!(_mm512_srl_epi16(a, _mm_cvtsi32_si128(K)))
+    }
+    #[inline(always)]
+    fn shl_b<const K: i32>(self, a: __m512i) -> __m512i {
+        x86!(_mm512_sll_epi16(a, _mm_cvtsi32_si128(K)))
+    }
+
+    #[inline(always)]
+    fn dot_unsigned<const MAX: i32>(self, w: &[__m512i; STEPS], x: &[i8]) -> __m512i {
+        self.chain(self.splat_i(0), w, &x[..32])
+    }
+    #[inline(always)]
+    fn dot_signed(self, w: &[__m512i; STEPS], x: &[i8], sum: i32) -> __m512i {
+        // VNNI multiplies unsigned by signed: w + 128 is unsigned, and 128 * sum(x) starts the sum.
+        let mut acc = self.splat_i(-128 * sum);
+        for (w, x) in w.iter().zip(x[..32].chunks_exact(4)) {
+            acc = x86!(_mm512_dpbusd_epi32(acc, _mm512_xor_si512(*w, _mm512_set1_epi8(-128)), broadcast(x)));
+        }
+        acc
+    }
+    #[inline(always)]
+    fn dot_halves(self, w: &[__m512i; STEPS], x: &[i8], s: &HalfScales<Self>) -> __m512i {
+        let low = self.chain(self.splat_i(0), &w[..4], &x[..16]);
+        let high = self.chain(self.splat_i(0), &w[4..], &x[16..32]);
+        x86!(_mm512_add_epi32(_mm512_mullo_epi32(low, s.low), _mm512_mullo_epi32(high, s.high)))
+    }
+}
+
+/// Four columns of activations, for every row.
+#[inline(always)]
+fn broadcast(x: &[i8]) -> __m512i {
+    let x: [i8; 4] = *x.first_chunk().expect("4 bytes");
+    // SAFETY: reached only through methods of `Avx512`, which proves the instruction; values only.
+    unsafe { _mm512_set1_epi32(i32::from_le_bytes(x.map(|b| b as u8))) }
+}
+
+impl Avx512 {
+    /// Adds the products of unsigned weights with activations, four columns a step.
+    #[inline(always)]
+    fn chain(self, mut acc: __m512i, w: &[__m512i], x: &[i8]) -> __m512i {
+        for (w, x) in w.iter().zip(x.chunks_exact(4)) {
+            acc = x86!(_mm512_dpbusd_epi32(acc, *w, broadcast(x)));
+        }
+        acc
+    }
+}

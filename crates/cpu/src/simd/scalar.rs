@@ -1,0 +1,250 @@
+//! Plain Rust: any processor, and what the other tiers are tested against.
+
+use half::{bf16, f16};
+
+use super::{HalfScales, STEPS, SUMS, Simd, tree};
+
+const N: usize = 16;
+
+/// The tier that needs no instruction beyond the target's own.
+#[derive(Clone, Copy)]
+pub struct Scalar;
+
+impl Scalar {
+    /// The token.
+    ///
+    /// # Safety
+    /// None is needed; the other tiers' tokens need a proof.
+    pub unsafe fn assume() -> Self {
+        Scalar
+    }
+}
+
+/// Applies a function lane by lane.
+macro_rules! lanes {
+    ($i:ident => $e:expr) => {{
+        let mut out = [Default::default(); N];
+        for $i in 0..N {
+            out[$i] = $e;
+        }
+        out
+    }};
+}
+
+/// Adding and subtracting this leaves the nearest integer, ties to even, of `|x| < 2^22`; in between, the low
+/// bits of the sum are that integer.
+const ROUND: f32 = 12_582_912.0;
+
+fn dot4(w: &[u8], x: &[i8], weight: impl Fn(u8) -> i32) -> i32 {
+    weight(w[0]) * i32::from(x[0])
+        + weight(w[1]) * i32::from(x[1])
+        + weight(w[2]) * i32::from(x[2])
+        + weight(w[3]) * i32::from(x[3])
+}
+
+#[inline(always)]
+fn dot_steps(w: &[[u8; 4 * N]], x: &[i8], weight: impl Fn(u8) -> i32 + Copy) -> [i32; N] {
+    let mut out = [0; N];
+    for (w, x) in w.iter().zip(x.chunks_exact(4)) {
+        for (o, w) in out.iter_mut().zip(w.chunks_exact(4)) {
+            *o += dot4(w, x, weight);
+        }
+    }
+    out
+}
+
+impl Simd for Scalar {
+    const LANES: usize = N;
+    type F = [f32; N];
+    type I = [i32; N];
+    type B = [u8; 4 * N];
+
+    #[inline(always)]
+    fn splat(self, v: f32) -> Self::F {
+        [v; N]
+    }
+    #[inline(always)]
+    fn load(self, x: &[f32]) -> Self::F {
+        lanes!(i => x[i])
+    }
+    #[inline(always)]
+    fn store(self, v: Self::F, x: &mut [f32]) {
+        x[..N].copy_from_slice(&v);
+    }
+    #[inline(always)]
+    fn load_f16(self, x: &[u16]) -> Self::F {
+        lanes!(i => f16::from_bits(x[i]).to_f32())
+    }
+    #[inline(always)]
+    fn load_bf16(self, x: &[u16]) -> Self::F {
+        lanes!(i => bf16::from_bits(x[i]).to_f32())
+    }
+    #[inline(always)]
+    fn store_f16(self, v: Self::F, x: &mut [u16]) {
+        for (x, v) in x[..N].iter_mut().zip(v) {
+            *x = f16::from_f32(v).to_bits();
+        }
+    }
+    #[inline(always)]
+    fn add(self, a: Self::F, b: Self::F) -> Self::F {
+        lanes!(i => a[i] + b[i])
+    }
+    #[inline(always)]
+    fn sub(self, a: Self::F, b: Self::F) -> Self::F {
+        lanes!(i => a[i] - b[i])
+    }
+    #[inline(always)]
+    fn mul(self, a: Self::F, b: Self::F) -> Self::F {
+        lanes!(i => a[i] * b[i])
+    }
+    #[inline(always)]
+    fn div(self, a: Self::F, b: Self::F) -> Self::F {
+        lanes!(i => a[i] / b[i])
+    }
+    #[inline(always)]
+    fn fma(self, a: Self::F, b: Self::F, c: Self::F) -> Self::F {
+        lanes!(i => a[i].mul_add(b[i], c[i]))
+    }
+    #[inline(always)]
+    fn max(self, a: Self::F, b: Self::F) -> Self::F {
+        lanes!(i => if a[i] > b[i] { a[i] } else { b[i] })
+    }
+    #[inline(always)]
+    fn min(self, a: Self::F, b: Self::F) -> Self::F {
+        lanes!(i => if a[i] < b[i] { a[i] } else { b[i] })
+    }
+    #[inline(always)]
+    fn select(self, lo: usize, hi: usize, a: Self::F, b: Self::F) -> Self::F {
+        lanes!(i => if lo <= i && i < hi { a[i] } else { b[i] })
+    }
+    #[inline(always)]
+    fn tree_sum(self, v: &[Self::F]) -> f32 {
+        const { assert!(SUMS == N) };
+        tree(v[0])
+    }
+
+    #[inline(always)]
+    fn splat_i(self, v: i32) -> Self::I {
+        [v; N]
+    }
+    #[inline(always)]
+    fn add_i(self, a: Self::I, b: Self::I) -> Self::I {
+        lanes!(i => a[i].wrapping_add(b[i]))
+    }
+    #[inline(always)]
+    fn sub_i(self, a: Self::I, b: Self::I) -> Self::I {
+        lanes!(i => a[i].wrapping_sub(b[i]))
+    }
+    #[inline(always)]
+    fn and_i(self, a: Self::I, b: Self::I) -> Self::I {
+        lanes!(i => a[i] & b[i])
+    }
+    #[inline(always)]
+    fn or_i(self, a: Self::I, b: Self::I) -> Self::I {
+        lanes!(i => a[i] | b[i])
+    }
+    #[inline(always)]
+    fn max_i(self, a: Self::I, b: Self::I) -> Self::I {
+        lanes!(i => a[i].max(b[i]))
+    }
+    #[inline(always)]
+    fn shl_i<const K: i32>(self, a: Self::I) -> Self::I {
+        lanes!(i => a[i] << K)
+    }
+    #[inline(always)]
+    fn shr_i<const K: i32>(self, a: Self::I) -> Self::I {
+        lanes!(i => ((a[i] as u32) >> K) as i32)
+    }
+    #[inline(always)]
+    fn to_f(self, a: Self::I) -> Self::F {
+        lanes!(i => a[i] as f32)
+    }
+    #[inline(always)]
+    fn round(self, a: Self::F) -> Self::I {
+        lanes!(i => ((a[i] + ROUND).to_bits() as i32).wrapping_sub(ROUND.to_bits() as i32))
+    }
+    #[inline(always)]
+    fn bits(self, a: Self::F) -> Self::I {
+        lanes!(i => a[i].to_bits() as i32)
+    }
+    #[inline(always)]
+    fn from_bits(self, a: Self::I) -> Self::F {
+        lanes!(i => f32::from_bits(a[i] as u32))
+    }
+    #[inline(always)]
+    fn load_u8(self, x: &[u8]) -> Self::I {
+        lanes!(i => i32::from(x[i]))
+    }
+    #[inline(always)]
+    fn load_i8(self, x: &[u8]) -> Self::I {
+        lanes!(i => i32::from(x[i] as i8))
+    }
+    #[inline(always)]
+    fn dot_pair(self, a: Self::I, b: Self::I) -> Self::I {
+        let low = |v: i32| i32::from(v as i16);
+        let high = |v: i32| v >> 16;
+        lanes!(i => (low(a[i]) * low(b[i])).wrapping_add(high(a[i]) * high(b[i])))
+    }
+    #[inline(always)]
+    fn store_i8(self, a: Self::I, x: &mut [i8]) {
+        for (x, a) in x[..N].iter_mut().zip(a) {
+            *x = a as i8;
+        }
+    }
+
+    #[inline(always)]
+    fn load_b(self, x: &[u8]) -> Self::B {
+        let mut out = [0; 4 * N];
+        out.copy_from_slice(&x[..4 * N]);
+        out
+    }
+    #[inline(always)]
+    fn splat_b(self, v: u8) -> Self::B {
+        [v; 4 * N]
+    }
+    #[inline(always)]
+    fn and_b(self, mut a: Self::B, b: Self::B) -> Self::B {
+        for (a, b) in a.iter_mut().zip(b) {
+            *a &= b;
+        }
+        a
+    }
+    #[inline(always)]
+    fn or_b(self, mut a: Self::B, b: Self::B) -> Self::B {
+        for (a, b) in a.iter_mut().zip(b) {
+            *a |= b;
+        }
+        a
+    }
+    #[inline(always)]
+    fn shr_b<const K: i32>(self, mut a: Self::B) -> Self::B {
+        for p in a.chunks_exact_mut(2) {
+            let v = u16::from_le_bytes([p[0], p[1]]) >> K;
+            p.copy_from_slice(&v.to_le_bytes());
+        }
+        a
+    }
+    #[inline(always)]
+    fn shl_b<const K: i32>(self, mut a: Self::B) -> Self::B {
+        for p in a.chunks_exact_mut(2) {
+            let v = u16::from_le_bytes([p[0], p[1]]) << K;
+            p.copy_from_slice(&v.to_le_bytes());
+        }
+        a
+    }
+
+    #[inline(always)]
+    fn dot_unsigned<const MAX: i32>(self, w: &[Self::B; STEPS], x: &[i8]) -> Self::I {
+        dot_steps(w, &x[..32], i32::from)
+    }
+    #[inline(always)]
+    fn dot_signed(self, w: &[Self::B; STEPS], x: &[i8], _sum: i32) -> Self::I {
+        dot_steps(w, &x[..32], |w| i32::from(w as i8))
+    }
+    #[inline(always)]
+    fn dot_halves(self, w: &[Self::B; STEPS], x: &[i8], s: &HalfScales<Self>) -> Self::I {
+        let low = dot_steps(&w[..4], &x[..16], i32::from);
+        let high = dot_steps(&w[4..], &x[16..32], i32::from);
+        lanes!(i => s.low[i] * low[i] + s.high[i] * high[i])
+    }
+}

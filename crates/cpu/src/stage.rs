@@ -1,0 +1,338 @@
+//! From a plan's ops to the stages that the threads run.
+//!
+//! A stage is one op with its operands found: weights packed, rope frequencies computed, panels split by
+//! bytes. Between stages the threads meet at a barrier.
+
+use cera_backend::{Error, KvShape, Weights};
+use cera_plan::{Act, Attention, Fused, HeadPrep, KvLayer, Norm, Op, Plan, Rope, RopeStyle, Val, Wt};
+
+use crate::format::PANEL;
+use crate::kernels::Kernels;
+use crate::kernels::attend::MAX_HEAD;
+use crate::pack::Matrix;
+
+/// The backend's name in errors.
+pub const NAME: &str = "cpu";
+
+/// What a stage does.
+pub enum Stage {
+    /// Tokens to rows of the table.
+    Embed { out: Val, table: Wt },
+    /// Normalises rows, or the heads of rows.
+    Norm { out: Val, x: Val, norm: Norm },
+    /// One or more matrices over the same rows.
+    Linear(Linear),
+    /// Adds a row to every row.
+    Bias { out: Val, x: Val, b: Wt },
+    /// Turns heads; `rope` indexes [`Stages::ropes`].
+    Rope { out: Val, x: Val, head_dim: usize, rope: usize },
+    /// Keys and values to the cache.
+    KvWrite { k: Val, v: Val, layer: KvLayer },
+    /// Attention over the cache.
+    Attend { out: Val, q: Val, layer: KvLayer, attention: Attention },
+    /// `act(gate) * up`.
+    Glu { out: Val, gate: Val, up: Val, act: Act },
+    /// `a + b`.
+    Add { out: Val, a: Val, b: Val },
+    /// `x * by`.
+    Scale { out: Val, x: Val, by: f32 },
+    /// `cap * tanh(x / cap)`.
+    Softcap { out: Val, x: Val, cap: f32 },
+    /// The rows whose logits are wanted.
+    SelectRows { out: Val, x: Val },
+    /// `sum = a + b`, `out = norm(sum)`.
+    AddNorm { sum: Val, out: Val, a: Val, b: Val, norm: Norm },
+    /// Queries prepared; keys prepared and, with values, stored.
+    HeadsToCache {
+        q_out: Val,
+        q: Val,
+        k: Val,
+        v: Val,
+        head_dim: usize,
+        q_prep: Prep,
+        k_prep: Prep,
+        layer: KvLayer,
+    },
+}
+
+/// What happens to each head before attention.
+#[derive(Clone, Copy)]
+pub struct Prep {
+    /// The norm of each head.
+    pub norm: Option<Norm>,
+    /// The rotation, by its index into [`Stages::ropes`].
+    pub rope: Option<usize>,
+}
+
+/// One or more matrices that read the same rows.
+pub struct Linear {
+    /// The rows.
+    pub x: Val,
+    /// Normalises them first.
+    pub norm: Option<Norm>,
+    /// The matrices.
+    pub parts: Vec<Part>,
+    /// Joins the first two parts into the first's output.
+    pub glu: Option<Act>,
+    /// Some part wants quantized rows.
+    pub quantized: bool,
+    /// Panels, counted through the parts (of a gated unit: pairs of panels).
+    pub panels: usize,
+    /// For each thread, where its panels start when they are split by bytes; one more than threads.
+    pub split: Vec<usize>,
+}
+
+/// One matrix of a [`Linear`].
+pub struct Part {
+    /// The matrix.
+    pub w: Wt,
+    /// Where its product goes.
+    pub out: Val,
+    /// A row added to every row.
+    pub bias: Option<Wt>,
+    /// Rows added to the rows.
+    pub add: Option<Val>,
+}
+
+/// A rotation with its frequencies.
+pub struct RopeTable {
+    /// How elements pair up.
+    pub style: RopeStyle,
+    /// Radians a position, one for each pair.
+    pub frequencies: Vec<f64>,
+    spec: Rope,
+}
+
+/// A plan made ready.
+pub struct Stages {
+    /// One stage for each op.
+    pub stages: Vec<Stage>,
+    /// Packed matrices, by weight; the others are vectors.
+    pub matrices: Vec<Option<Matrix>>,
+    /// Decoded vectors, by weight; empty for matrices.
+    pub vectors: Vec<Vec<f32>>,
+    /// Every rotation of the plan.
+    pub ropes: Vec<RopeTable>,
+}
+
+fn unsupported(why: String) -> Error {
+    Error::Unsupported { backend: NAME, why }
+}
+
+impl Stages {
+    /// Packs the weights and finds every op's operands. `threads` share the panels of one row's product.
+    pub fn new(
+        kernels: &Kernels,
+        weights: &dyn Weights,
+        plan: &Plan,
+        kv: &KvShape,
+        threads: usize,
+    ) -> Result<Stages, Error> {
+        check(plan, kv)?;
+        let mut is_matrix = vec![false; plan.weights.len()];
+        for op in &plan.ops {
+            for w in matrices_of(op) {
+                is_matrix[w.index()] = true;
+            }
+        }
+        let mut all =
+            Stages { stages: Vec::new(), matrices: Vec::new(), vectors: Vec::new(), ropes: Vec::new() };
+        for (i, spec) in plan.weights.iter().enumerate() {
+            let wt = Wt(i as u32);
+            let bytes = weights.bytes(wt)?;
+            if is_matrix[i] {
+                if (kernels.panel)(spec.ty).is_none() {
+                    return Err(unsupported(format!("tensor `{}` has type {}", spec.name, spec.ty.name())));
+                }
+                let matrix =
+                    Matrix::pack(kernels, spec.ty, spec.rows, spec.cols, bytes).ok_or_else(|| {
+                        Error::Weights(format!(
+                            "tensor `{}`: {} bytes cannot be packed",
+                            spec.name,
+                            bytes.len()
+                        ))
+                    })?;
+                all.matrices.push(Some(matrix));
+                all.vectors.push(Vec::new());
+            } else {
+                let mut vector = vec![0.0; spec.rows * spec.cols];
+                cera_quant::decode(spec.ty, bytes, &mut vector)
+                    .map_err(|e| Error::Weights(format!("tensor `{}`: {e}", spec.name)))?;
+                all.matrices.push(None);
+                all.vectors.push(vector);
+            }
+            weights.release(wt);
+        }
+        for op in &plan.ops {
+            let stage = all.stage(op, threads);
+            all.stages.push(stage);
+        }
+        Ok(all)
+    }
+
+    fn stage(&mut self, op: &Op, threads: usize) -> Stage {
+        match op {
+            Op::Embed { out, table } => Stage::Embed { out: *out, table: *table },
+            Op::RmsNorm { out, x, norm } | Op::HeadNorm { out, x, norm, .. } => {
+                Stage::Norm { out: *out, x: *x, norm: *norm }
+            }
+            Op::Linear { out, x, w } => {
+                self.linear(*x, None, vec![Part { w: *w, out: *out, bias: None, add: None }], None, threads)
+            }
+            Op::Bias { out, x, b } => Stage::Bias { out: *out, x: *x, b: *b },
+            Op::Rope { out, x, head_dim, rope } => {
+                Stage::Rope { out: *out, x: *x, head_dim: *head_dim, rope: self.rope(rope) }
+            }
+            Op::KvWrite { k, v, layer } => Stage::KvWrite { k: *k, v: *v, layer: *layer },
+            Op::Attend { out, q, layer, attention } => {
+                Stage::Attend { out: *out, q: *q, layer: *layer, attention: *attention }
+            }
+            Op::Glu { out, gate, up, act } => Stage::Glu { out: *out, gate: *gate, up: *up, act: *act },
+            Op::Add { out, a, b } => Stage::Add { out: *out, a: *a, b: *b },
+            Op::Scale { out, x, by } => Stage::Scale { out: *out, x: *x, by: *by },
+            Op::Softcap { out, x, cap } => Stage::Softcap { out: *out, x: *x, cap: *cap },
+            Op::SelectRows { out, x } => Stage::SelectRows { out: *out, x: *x },
+            Op::Fused(fused) => match fused {
+                Fused::AddRmsNorm { sum, out, a, b, norm } => {
+                    Stage::AddNorm { sum: *sum, out: *out, a: *a, b: *b, norm: *norm }
+                }
+                Fused::NormLinear { x, norm, parts } => {
+                    let parts =
+                        parts.iter().map(|p| Part { w: p.w, out: p.out, bias: p.bias, add: None }).collect();
+                    self.linear(*x, Some(*norm), parts, None, threads)
+                }
+                Fused::NormGlu { out, x, norm, gate, up, act } => {
+                    let parts = [*gate, *up]
+                        .map(|w| Part { w, out: *out, bias: None, add: None })
+                        .into_iter()
+                        .collect();
+                    self.linear(*x, Some(*norm), parts, Some(*act), threads)
+                }
+                Fused::LinearAdd { out, x, w, add } => {
+                    let part = Part { w: *w, out: *out, bias: None, add: Some(*add) };
+                    self.linear(*x, None, vec![part], None, threads)
+                }
+                Fused::HeadNormRopeKvWrite { q_out, q, k, v, head_dim, q_prep, k_prep, layer } => {
+                    Stage::HeadsToCache {
+                        q_out: *q_out,
+                        q: *q,
+                        k: *k,
+                        v: *v,
+                        head_dim: *head_dim,
+                        q_prep: self.prep(q_prep),
+                        k_prep: self.prep(k_prep),
+                        layer: *layer,
+                    }
+                }
+            },
+        }
+    }
+
+    /// The packed form of a weight that a stage multiplies with.
+    pub fn matrix(&self, w: Wt) -> &Matrix {
+        self.matrices[w.index()].as_ref().expect("`new` packed every matrix")
+    }
+
+    fn linear(
+        &self,
+        x: Val,
+        norm: Option<Norm>,
+        parts: Vec<Part>,
+        glu: Option<Act>,
+        threads: usize,
+    ) -> Stage {
+        let weights: Vec<&Matrix> = parts.iter().map(|p| self.matrix(p.w)).collect();
+        let quantized = weights.iter().any(|m| m.is_quantized());
+        // Bytes of each panel, in the order in which they are counted.
+        let bytes: Vec<usize> = match glu {
+            Some(_) => vec![weights.iter().map(|m| m.panel_bytes()).sum(); weights[0].panels()],
+            None => weights.iter().flat_map(|m| vec![m.panel_bytes(); m.panels()]).collect(),
+        };
+        let total: usize = bytes.iter().sum();
+        let mut split = vec![0];
+        let mut before = 0;
+        for (i, b) in bytes.iter().enumerate() {
+            // A panel belongs to the thread in whose share of the bytes its middle lies.
+            while split.len() < threads && (before + b / 2) * threads >= split.len() * total {
+                split.push(i);
+            }
+            before += b;
+        }
+        split.resize(threads, bytes.len());
+        split.push(bytes.len());
+        Stage::Linear(Linear { x, norm, parts, glu, quantized, panels: bytes.len(), split })
+    }
+
+    fn prep(&mut self, p: &HeadPrep) -> Prep {
+        Prep { norm: p.norm, rope: p.rope.as_ref().map(|r| self.rope(r)) }
+    }
+
+    fn rope(&mut self, rope: &Rope) -> usize {
+        if let Some(i) = self.ropes.iter().position(|r| r.spec == *rope) {
+            return i;
+        }
+        let factors = rope.factors.map(|w| self.vectors[w.index()].as_slice()).unwrap_or(&[]);
+        let frequencies = (0..rope.dims / 2)
+            .map(|i| {
+                let exponent = -2.0 * i as f64 / rope.dims as f64;
+                let factor = factors.get(i).map_or(1.0, |f| f64::from(*f));
+                // libm's bits, unlike the system's, are the same everywhere.
+                libm::pow(f64::from(rope.base), exponent) * f64::from(rope.scale) / factor
+            })
+            .collect();
+        self.ropes.push(RopeTable { style: rope.style, frequencies, spec: *rope });
+        self.ropes.len() - 1
+    }
+}
+
+fn matrices_of(op: &Op) -> Vec<Wt> {
+    match op {
+        Op::Embed { table, .. } => vec![*table],
+        Op::Linear { w, .. } => vec![*w],
+        Op::RmsNorm { .. }
+        | Op::HeadNorm { .. }
+        | Op::Bias { .. }
+        | Op::Rope { .. }
+        | Op::KvWrite { .. }
+        | Op::Attend { .. }
+        | Op::Glu { .. }
+        | Op::Add { .. }
+        | Op::Scale { .. }
+        | Op::Softcap { .. }
+        | Op::SelectRows { .. } => vec![],
+        Op::Fused(f) => match f {
+            Fused::NormLinear { parts, .. } => parts.iter().map(|p| p.w).collect(),
+            Fused::NormGlu { gate, up, .. } => vec![*gate, *up],
+            Fused::LinearAdd { w, .. } => vec![*w],
+            Fused::AddRmsNorm { .. } | Fused::HeadNormRopeKvWrite { .. } => vec![],
+        },
+    }
+}
+
+/// What the kernels take for granted.
+fn check(plan: &Plan, kv: &KvShape) -> Result<(), Error> {
+    if kv.blocks == 0 || kv.max_rows == 0 {
+        return Err(unsupported(format!("a cache of {} blocks, steps of {} rows", kv.blocks, kv.max_rows)));
+    }
+    for layer in &plan.kv {
+        if layer.head_dim == 0 || layer.head_dim % PANEL != 0 || layer.head_dim > MAX_HEAD {
+            return Err(unsupported(format!(
+                "heads of {} elements; multiples of {PANEL} up to {MAX_HEAD} work",
+                layer.head_dim
+            )));
+        }
+    }
+    for op in &plan.ops {
+        let attention = match op {
+            Op::Attend { attention, .. } => attention,
+            _ => continue,
+        };
+        if attention.kv_heads == 0 || attention.heads % attention.kv_heads != 0 {
+            return Err(unsupported(format!(
+                "{} query heads over {} key heads",
+                attention.heads, attention.kv_heads
+            )));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,71 @@
+//! Which instructions the kernels use.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A set of instructions that the kernels are built for, worst first.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Tier {
+    /// Nothing beyond the target's own.
+    Scalar,
+    /// AVX2, FMA and F16C.
+    Avx2,
+    /// AVX-512 F, BW, VL, DQ and VNNI.
+    Avx512,
+}
+
+impl Tier {
+    /// Every tier that cera knows.
+    pub const ALL: [Tier; 3] = [Tier::Scalar, Tier::Avx2, Tier::Avx512];
+
+    /// The tiers that this processor runs, worst first.
+    pub fn available() -> Vec<Tier> {
+        Tier::ALL.into_iter().filter(|t| t.runs_here()).collect()
+    }
+
+    /// The best tier that this processor runs.
+    pub fn best() -> Tier {
+        Tier::available().last().copied().unwrap_or(Tier::Scalar)
+    }
+
+    /// Whether this processor has the tier's instructions.
+    pub fn runs_here(self) -> bool {
+        match self {
+            Tier::Scalar => true,
+            #[cfg(target_arch = "x86_64")]
+            Tier::Avx2 => crate::simd::avx2::Avx2::detect().is_some(),
+            #[cfg(target_arch = "x86_64")]
+            Tier::Avx512 => crate::simd::avx512::Avx512::detect().is_some(),
+            #[cfg(not(target_arch = "x86_64"))]
+            Tier::Avx2 | Tier::Avx512 => false,
+        }
+    }
+
+    /// The tier's name, as `--cpu-tier` takes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Tier::Scalar => "scalar",
+            Tier::Avx2 => "avx2",
+            Tier::Avx512 => "avx512",
+        }
+    }
+}
+
+impl fmt::Display for Tier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A name that is no tier.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("`{0}` is no tier of the CPU backend: scalar, avx2 or avx512")]
+pub struct UnknownTier(String);
+
+impl FromStr for Tier {
+    type Err = UnknownTier;
+
+    fn from_str(s: &str) -> Result<Self, UnknownTier> {
+        Tier::ALL.into_iter().find(|t| t.name() == s).ok_or_else(|| UnknownTier(s.into()))
+    }
+}
