@@ -1,1 +1,82 @@
-//! From a checkpoint to a plan: one file per family.
+//! From a checkpoint to a plan: one file per family, and the table of their names.
+//!
+//! Whatever in a file changes what its model computes is either in the plan or an error that names it: keys that
+//! are known to and are not implemented, and every tensor that the plan does not read.
+#![forbid(unsafe_code)]
+
+mod config;
+mod error;
+mod gemma3;
+mod llama;
+
+pub use error::Error;
+
+use std::collections::HashSet;
+
+use cera_gguf::Gguf;
+use cera_plan::{Plan, RopeStyle, TensorShape, Tensors};
+use config::Config;
+use llama::{Family, LLAMA};
+
+/// Records the plan of a file whose common keys have been read.
+type Build = fn(&Config<'_>, &dyn Tensors) -> Result<Plan, Error>;
+
+/// The names that files give in `general.architecture`, and what builds them.
+const TABLE: &[(&str, Build)] = &[
+    ("gemma3", gemma3::build),
+    ("granite", |c, t| llama::build(c, t, &Family { window: false, scales: true, ..LLAMA })),
+    ("llama", |c, t| llama::build(c, t, &LLAMA)),
+    ("mistral3", |c, t| llama::build(c, t, &LLAMA)),
+    ("qwen2", |c, t| llama::build(c, t, &Family { style: RopeStyle::Halved, window: false, ..LLAMA })),
+    ("qwen3", |c, t| {
+        llama::build(c, t, &Family { style: RopeStyle::Halved, head_norms: true, window: false, ..LLAMA })
+    }),
+    ("smollm3", |c, t| llama::build(c, t, &Family { no_rope_every: Some(4), window: false, ..LLAMA })),
+];
+
+/// A checkpoint's model.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Model {
+    /// What it computes.
+    pub plan: Plan,
+    /// The architecture's name, as the file gives it.
+    pub architecture: &'static str,
+    /// Positions that it was trained for.
+    pub context_length: usize,
+}
+
+/// The architectures that can be built, by the names that files give them.
+pub fn architectures() -> impl Iterator<Item = &'static str> {
+    TABLE.iter().map(|(name, _)| *name)
+}
+
+/// Records the plan of the model in a file. Reads keys and tensor descriptions, and no tensor's data.
+///
+/// # Errors
+/// [`Error`]: the file is of no known architecture, or its numbers and tensors do not make such a model.
+pub fn build(file: &Gguf) -> Result<Model, Error> {
+    let found: &str = file.metadata().need("general.architecture")?;
+    let Some(&(architecture, build)) = TABLE.iter().find(|(name, _)| *name == found) else {
+        let supported = architectures().collect::<Vec<_>>().join(", ");
+        return Err(Error::Architecture { found: found.to_owned(), supported });
+    };
+    let config = Config::read(file, architecture)?;
+    let plan = build(&config, &FileTensors(file))?;
+    let used: HashSet<&str> = plan.weights.iter().map(|w| w.name.as_str()).collect();
+    if let Some(unused) = file.tensors().iter().find(|t| !used.contains(t.name.as_str())) {
+        return Err(Error::Unused { architecture, tensor: unused.name.clone() });
+    }
+    Ok(Model { plan, architecture, context_length: config.context_length })
+}
+
+/// The tensors of a GGUF file, as a graph asks for them.
+struct FileTensors<'a>(&'a Gguf);
+
+impl Tensors for FileTensors<'_> {
+    fn find(&self, name: &str) -> Option<TensorShape> {
+        let tensor = self.0.tensor(name)?;
+        // Each dimension fits: the reader compared their product with the file's size.
+        let dims = tensor.dims.iter().map(|&d| usize::try_from(d).unwrap_or(usize::MAX)).collect();
+        Some(TensorShape { ty: tensor.ty, dims })
+    }
+}

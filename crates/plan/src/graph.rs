@@ -5,6 +5,7 @@
 //! values that follow it are placeholders, and [`Graph::finish`] returns the fault.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 
 use cera_quant::Type;
 
@@ -37,6 +38,7 @@ struct State {
     ops: Vec<Op>,
     values: Vec<Value>,
     weights: Vec<Weight>,
+    weight_of: HashMap<Weight, Wt>,
     kv: Vec<Kv>,
     fault: Option<Error>,
 }
@@ -144,7 +146,7 @@ impl<'a> Graph<'a> {
 
     /// Ends the recording with the value that holds the logits.
     pub fn finish(self, logits: Val) -> Result<Plan, Error> {
-        let State { ops, values, weights, kv, fault } = self.state.into_inner();
+        let State { ops, values, weights, kv, fault, .. } = self.state.into_inner();
         match fault {
             Some(fault) => Err(fault),
             None => Ok(Plan { ops, values, weights, kv, logits }),
@@ -223,13 +225,12 @@ impl<'a> Graph<'a> {
             self.fault(Error::Type { name: name.clone(), ty: found.ty.name() });
         }
         let weight = Weight { name, ty: found.ty, first_row: 0, rows: have_rows.max(1), cols };
-        let weights = &mut self.state.borrow_mut().weights;
         // A tensor used twice (tied embeddings) is one weight.
-        let at = weights.iter().position(|w| *w == weight).unwrap_or_else(|| {
-            weights.push(weight);
-            weights.len() - 1
-        });
-        Wt(at as u32)
+        let State { weights, weight_of, .. } = &mut *self.state.borrow_mut();
+        *weight_of.entry(weight).or_insert_with_key(|weight| {
+            weights.push(weight.clone());
+            Wt(weights.len() as u32 - 1)
+        })
     }
 }
 
@@ -264,9 +265,11 @@ impl Layer<'_> {
 
     /// The norm of each head of `head_dim` elements, where the checkpoint has such a norm.
     pub fn head_norm(&self, x: Val, name: &str, head_dim: usize) -> Val {
-        if !self.has(name) {
-            return x;
-        }
+        if self.has(name) { self.need_head_norm(x, name, head_dim) } else { x }
+    }
+
+    /// The norm of each head of `head_dim` elements, which the checkpoint must have.
+    pub fn need_head_norm(&self, x: Val, name: &str, head_dim: usize) -> Val {
         self.whole_heads(x, head_dim);
         let norm = self.g.norm(&self.name(name), head_dim);
         let out = self.g.like(x);

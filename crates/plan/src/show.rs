@@ -127,13 +127,16 @@ struct Section {
 
 fn sections(plan: &Plan) -> Vec<Section> {
     let mut sections: Vec<Section> = Vec::new();
+    let of_weights = |op: &Op| op.weights().iter().find_map(|w| block_of(&plan.weights[w.index()].name));
     let mut block = None;
     for (i, op) in plan.ops.iter().enumerate() {
-        let of_weights = op.weights().iter().find_map(|w| block_of(&plan.weights[w.index()].name));
         block = match op {
-            // What has no tensor of its own goes with the op before it.
-            _ if of_weights.is_some() => of_weights,
-            Op::SelectRows { .. } => None,
+            _ if of_weights(op).is_some() => of_weights(op),
+            // Rows are selected for the ops that follow.
+            Op::SelectRows { .. } => {
+                plan.ops[i..].iter().find(|op| !op.weights().is_empty()).and_then(of_weights)
+            }
+            // What has no tensor of the block's goes with the op before it.
             Op::Rope { .. } | Op::Fused(Fused::HeadNormRopeKvWrite { .. }) => block,
             _ if op.weights().is_empty() => block,
             _ => None,

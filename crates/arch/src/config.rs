@@ -1,0 +1,327 @@
+//! The numbers of a model, read from its file and checked.
+//!
+//! Keys are those of llama.cpp's GGUF files (`gguf-py/gguf/constants.py`), each behind `ARCHITECTURE.`.
+
+use std::collections::BTreeSet;
+
+use cera_gguf::{Gguf, Metadata, Value};
+use cera_plan::{Attention, Rope, RopeStyle};
+
+use crate::Error;
+
+/// What every transformer of this crate has. Lengths are in elements, and positive.
+pub(crate) struct Config<'a> {
+    metadata: &'a Metadata,
+    architecture: &'static str,
+    /// Blocks, each of which has tensors in the file.
+    pub blocks: usize,
+    /// Elements of a row between blocks.
+    pub width: usize,
+    /// Positions that the model was trained for.
+    pub context_length: usize,
+    /// Added to the mean square in every norm.
+    pub eps: f32,
+    /// Elements of one head.
+    pub head_dim: usize,
+    /// Query heads of each block.
+    heads: Vec<usize>,
+    /// Key and value heads of each block; each divides its query heads.
+    kv_heads: Vec<usize>,
+    /// Elements of each head that turn; even, at most `head_dim`.
+    rope_dims: usize,
+    rope_base: f32,
+    rope_scale: f32,
+}
+
+/// Keys that would change what a model computes, and what they are where they do not.
+const NOT_SUPPORTED: &[(&str, f32)] = &[
+    ("activation_sparsity_scale", 0.0),
+    ("adapters.count", 0.0),
+    ("altup.num_inputs", 0.0),
+    ("attention.clamp_kqv", 0.0),
+    ("attention.indexer.head_count", 0.0),
+    ("attention.kv_lora_rank", 0.0),
+    ("attention.max_alibi_bias", 0.0),
+    ("attention.output_scale", 0.0),
+    ("attention.q_lora_rank", 0.0),
+    ("attention.recurrent_layers", 0.0),
+    ("attention.rope_pattern", 0.0),
+    ("attention.shared_kv_layers", 0.0),
+    ("attention.temperature_length", 0.0),
+    ("attention.temperature_scale", 0.0),
+    ("attention.value_scale", 0.0),
+    ("attn_logit_softcapping", 0.0),
+    ("embedding_length_per_layer_input", 0.0),
+    ("expert_count", 0.0),
+    ("expert_used_count", 0.0),
+    ("full_attention_interval", 0.0),
+    ("hidden_activation", 0.0),
+    ("hyper_connection.count", 0.0),
+    ("leading_dense_block_count", 0.0),
+    ("nextn_predict_layers", 0.0),
+    ("num_loops", 0.0),
+    ("pooling_type", 0.0),
+    ("rescale_every_n_layers", 0.0),
+    ("rope.dimension_sections", 0.0),
+    ("rope.scaling.alpha", 0.0),
+    ("rope.scaling.attn_factor", 1.0),
+    ("rope.scaling.yarn_attn_factor", 1.0),
+    ("rope.scaling.yarn_ext_factor", 0.0),
+    ("rope.scaling.yarn_log_multiplier", 0.0),
+    ("router_logit_softcapping", 0.0),
+    ("swiglu_clamp_exp", 0.0),
+    ("swin_norm", 0.0),
+    ("use_parallel_residual", 0.0),
+];
+
+impl<'a> Config<'a> {
+    /// Reads and checks what all families share.
+    pub fn read(file: &'a Gguf, architecture: &'static str) -> Result<Self, Error> {
+        let mut c = Config {
+            metadata: file.metadata(),
+            architecture,
+            blocks: 0,
+            width: 0,
+            context_length: 0,
+            eps: 0.0,
+            head_dim: 0,
+            heads: Vec::new(),
+            kv_heads: Vec::new(),
+            rope_dims: 0,
+            rope_base: 0.0,
+            rope_scale: 1.0,
+        };
+        c.blocks = c.count("block_count")?;
+        let present = blocks_present(file);
+        if c.blocks > present {
+            return Err(c.value(
+                "block_count",
+                c.blocks,
+                format!("the file has tensors of {present} blocks"),
+            ));
+        }
+        c.width = c.count("embedding_length")?;
+        c.context_length = c.count("context_length")?;
+        c.eps = c.need_positive("attention.layer_norm_rms_epsilon")?;
+        c.read_heads()?;
+        c.read_rope()?;
+        c.refuse(NOT_SUPPORTED)?;
+        if c.metadata.bool(&c.key("attention.causal"))? == Some(false) {
+            return Err(c.unsupported("attention.causal"));
+        }
+        Ok(c)
+    }
+
+    fn read_heads(&mut self) -> Result<(), Error> {
+        self.heads = match self.per_block("attention.head_count")? {
+            Some(heads) => heads,
+            None => vec![self.count("attention.head_count")?; self.blocks],
+        };
+        self.kv_heads = match self.per_block("attention.head_count_kv")? {
+            Some(kv_heads) => kv_heads,
+            None => self.heads.clone(),
+        };
+        for (&heads, &kv_heads) in self.heads.iter().zip(&self.kv_heads) {
+            if !heads.is_multiple_of(kv_heads) {
+                let why = format!("it does not divide {heads}, the query heads");
+                return Err(self.value("attention.head_count_kv", kv_heads, why));
+            }
+        }
+        let heads = self.heads.first().copied().unwrap_or(1);
+        self.head_dim = match self.find_count("attention.key_length")? {
+            Some(length) => length,
+            None if self.width.is_multiple_of(heads) => self.width / heads,
+            None => {
+                let why = format!("it does not divide {}, the embedding length", self.width);
+                return Err(self.value("attention.head_count", heads, why));
+            }
+        };
+        for key in ["attention.value_length", "attention.key_length_swa", "attention.value_length_swa"] {
+            self.same(key, self.head_dim, "the length of a key")?;
+        }
+        Ok(())
+    }
+
+    fn read_rope(&mut self) -> Result<(), Error> {
+        self.rope_dims = self.find_count("rope.dimension_count")?.unwrap_or(self.head_dim);
+        if self.rope_dims > self.head_dim || !self.rope_dims.is_multiple_of(2) {
+            let why = format!("it is to be even, and at most {}, the length of a head", self.head_dim);
+            return Err(self.value("rope.dimension_count", self.rope_dims, why));
+        }
+        self.same("rope.dimension_count_swa", self.rope_dims, "the dimensions of other blocks")?;
+        self.rope_base = self.positive("rope.freq_base")?.unwrap_or(10_000.0);
+        let factor = match self.positive("rope.scaling.factor")? {
+            Some(factor) => Some(factor),
+            // The name in files of 2023.
+            None => self.positive("rope.scale_linear")?,
+        };
+        match self.metadata.str(&self.key("rope.scaling.type"))? {
+            Some("none") => {}
+            Some("linear") | None => self.rope_scale = 1.0 / factor.unwrap_or(1.0),
+            Some(_) => return Err(self.unsupported("rope.scaling.type")),
+        }
+        Ok(())
+    }
+
+    /// The attention of a block.
+    pub fn attention(&self, block: usize, scale: f32, window: Option<usize>) -> Attention {
+        let heads = |of: &[usize]| of.get(block).copied().unwrap_or(1);
+        Attention {
+            heads: heads(&self.heads),
+            kv_heads: heads(&self.kv_heads),
+            head_dim: self.head_dim,
+            scale,
+            window,
+            softcap: None,
+        }
+    }
+
+    /// The rope that the file describes, without divisors.
+    pub fn rope(&self, style: RopeStyle) -> Rope {
+        Rope { style, dims: self.rope_dims, base: self.rope_base, scale: self.rope_scale, factors: None }
+    }
+
+    /// Query heads of the first block.
+    pub fn first_heads(&self) -> usize {
+        self.heads.first().copied().unwrap_or(1)
+    }
+
+    /// A number that is finite and greater than 0, where the file has it.
+    pub fn positive(&self, name: &str) -> Result<Option<f32>, Error> {
+        let found = self.metadata.f32(&self.key(name))?;
+        match found {
+            Some(v) if !(v.is_finite() && v > 0.0) => {
+                Err(self.value(name, v, "it is to be finite and greater than 0".into()))
+            }
+            found => Ok(found),
+        }
+    }
+
+    /// The same, where 0 says that there is none.
+    pub fn positive_or_none(&self, name: &str) -> Result<Option<f32>, Error> {
+        match self.metadata.f32(&self.key(name))? {
+            Some(0.0) => Ok(None),
+            _ => self.positive(name),
+        }
+    }
+
+    /// A count, where 0 says that there is none.
+    pub fn count_or_none(&self, name: &str) -> Result<Option<usize>, Error> {
+        Ok(self.metadata.find::<usize>(&self.key(name))?.filter(|&n| n > 0))
+    }
+
+    /// A truth value.
+    pub fn flag(&self, name: &str) -> Result<Option<bool>, Error> {
+        Ok(self.metadata.bool(&self.key(name))?)
+    }
+
+    /// Which blocks have a window: the file's array of truth values, or every block but each `n`th, `n` being
+    /// the file's number or `default`.
+    pub fn windowed(&self, name: &str, default: usize) -> Result<Vec<bool>, Error> {
+        let key = self.key(name);
+        if let Some(Value::Array(_)) = self.metadata.get(&key) {
+            let windowed = self.metadata.bools(&key)?.unwrap_or_default();
+            self.whole_length(name, windowed.len())?;
+            return Ok(windowed.to_vec());
+        }
+        let every = self.find_count(name)?.unwrap_or(default);
+        Ok((1..=self.blocks).map(|n| !n.is_multiple_of(every)).collect())
+    }
+
+    /// Refuses those of these keys that the file has with another value than the one beside them.
+    pub fn refuse(&self, keys: &[(&str, f32)]) -> Result<(), Error> {
+        for &(name, neutral) in keys {
+            let key = self.key(name);
+            if self.metadata.get(&key).is_none() {
+                continue;
+            }
+            let number = self.metadata.f32(&key).ok().flatten();
+            let number = number.or_else(|| self.metadata.i32(&key).ok().flatten().map(|n| n as f32));
+            let number =
+                number.or_else(|| self.metadata.bool(&key).ok().flatten().map(|b| f32::from(u8::from(b))));
+            if number != Some(neutral) {
+                return Err(self.unsupported(name));
+            }
+        }
+        Ok(())
+    }
+
+    fn key(&self, name: &str) -> String {
+        format!("{}.{name}", self.architecture)
+    }
+
+    fn value(&self, name: &str, value: impl ToString, why: String) -> Error {
+        Error::Value { key: self.key(name), value: value.to_string(), why }
+    }
+
+    fn unsupported(&self, name: &str) -> Error {
+        let key = self.key(name);
+        let value = match self.metadata.get(&key) {
+            Some(Value::Array(array)) => array.type_name().to_owned(),
+            Some(value) => value.to_string(),
+            None => "missing".to_owned(),
+        };
+        Error::Unsupported { key, value }
+    }
+
+    fn need_positive(&self, name: &str) -> Result<f32, Error> {
+        match self.positive(name)? {
+            Some(v) => Ok(v),
+            None => Err(cera_gguf::Error::Missing { key: self.key(name) }.into()),
+        }
+    }
+
+    fn count(&self, name: &str) -> Result<usize, Error> {
+        match self.find_count(name)? {
+            Some(n) => Ok(n),
+            None => Err(cera_gguf::Error::Missing { key: self.key(name) }.into()),
+        }
+    }
+
+    fn find_count(&self, name: &str) -> Result<Option<usize>, Error> {
+        match self.metadata.find(&self.key(name))? {
+            Some(0) => Err(self.value(name, 0, "it is to be greater than 0".into())),
+            // Rows beyond this could not be addressed; it keeps sums and products of two lengths exact.
+            Some(n) if u32::try_from(n).is_err() => {
+                Err(self.value(name, n, "it is to fit in 32 bits".into()))
+            }
+            found => Ok(found),
+        }
+    }
+
+    /// One positive number for each block, from an array or from one number for all.
+    fn per_block(&self, name: &str) -> Result<Option<Vec<usize>>, Error> {
+        let key = self.key(name);
+        let Some(Value::Array(_)) = self.metadata.get(&key) else {
+            return Ok(self.find_count(name)?.map(|n| vec![n; self.blocks]));
+        };
+        let numbers = self.metadata.u32s(&key)?.unwrap_or_default();
+        self.whole_length(name, numbers.len())?;
+        if let Some(block) = numbers.iter().position(|&n| n == 0) {
+            return Err(self.value(name, 0, format!("that is of block {block}; it is to be greater than 0")));
+        }
+        Ok(Some(numbers.iter().map(|&n| n as usize).collect()))
+    }
+
+    fn whole_length(&self, name: &str, len: usize) -> Result<(), Error> {
+        if len == self.blocks {
+            return Ok(());
+        }
+        let why = format!("it is to have one for each of {} blocks", self.blocks);
+        Err(self.value(name, format!("an array of {len}"), why))
+    }
+
+    /// Refuses a length that differs from another, where the file has it.
+    fn same(&self, name: &str, expected: usize, what: &str) -> Result<(), Error> {
+        match self.find_count(name)? {
+            Some(n) if n != expected => Err(self.value(name, n, format!("it is to be {expected}, {what}"))),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// How many different `blk.N.` the file's tensors name.
+fn blocks_present(file: &Gguf) -> usize {
+    let number = |name: &str| name.strip_prefix("blk.")?.split('.').next()?.parse::<usize>().ok();
+    file.tensors().iter().filter_map(|t| number(&t.name)).collect::<BTreeSet<_>>().len()
+}
