@@ -1,3 +1,44 @@
-//! Project chores.
+//! Project chores, run as `cargo xtask CHORE`.
 
-fn main() {}
+#![forbid(unsafe_code)]
+
+mod fetch;
+mod models;
+mod test;
+mod tidy;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask tidy                    check the agreements that no compiler checks
+       cargo xtask fetch NAME...           download models: smollm2 gemma270m qwen0.5
+       cargo xtask test [--all] [-- ARGS]  fetch the test models, then run every test;
+                                           --all adds the models too large for every run, ARGS go to cargo test";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let args: Vec<&str> = args.iter().map(String::as_str).collect();
+    let done = match args.as_slice() {
+        ["tidy"] => tidy::run(root()),
+        ["fetch", names @ ..] if !names.is_empty() => fetch::run(names),
+        ["test", rest @ ..] => test::run(root(), rest),
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("xtask: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// The workspace that this program was built from.
+fn root() -> &'static Path {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.parent().unwrap_or(here)
+}
