@@ -3,8 +3,9 @@
 
     llamacpp_logits.py --build BUILD --package PACKAGE MODEL.gguf TEXT OUT_PREFIX [--tokens 512] [--chunk N]
 
-OUT_PREFIX.logits is f32 little-endian [tokens, vocabulary]; OUT_PREFIX.json holds the ids and the shape. The ids are those of the whole text, with the vocabulary's BOS where
-it adds one, cut after --tokens; the text's special-token spellings are plain text.
+OUT_PREFIX.logits is f32 little-endian [tokens, vocabulary]; OUT_PREFIX.json holds the ids and the shape. The ids are those
+of the whole text, with the vocabulary's BOS where it adds one, cut after --tokens; the text's special-token spellings are
+plain text.
 """
 import argparse
 import json

@@ -13,8 +13,8 @@ Everything is seeded. Of the seeds, tried in order, the first is taken whose gre
 MIN_MARGIN, so that an engine with honest f32 rounding reproduces the ids, and do not merely repeat themselves.
 
 An ablation runs the same weights with one detail of the architecture changed (another rope base, a window one longer,
-no query norm, ...) and records how far the logits move. Each must move far more than the tolerance of the tests that use
-the fixture: that is what shows a fixture able to catch the mistake.
+no query norm, ...) and records how far the logits move. Each must move more than the tolerance of the tests that use the
+fixture, MIN_ABLATION at the least: that is what shows a fixture able to catch the mistake.
 """
 import argparse
 import hashlib
