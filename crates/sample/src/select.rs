@@ -26,19 +26,22 @@ fn enumerate(logits: &[f32]) -> impl Iterator<Item = Candidate> + '_ {
 
 /// The best token. Refuses NaN, `+inf` and a row with nothing to choose.
 pub(crate) fn best(logits: &[f32]) -> Result<Candidate, Error> {
-    let mut best = Candidate { token: 0, logit: f32::NEG_INFINITY };
-    for c in enumerate(logits) {
-        if c.logit > best.logit {
-            best = c;
-        } else if c.logit.is_nan() {
-            return Err(unusable(logits));
+    // Sixteen running maxima, and a note of what is neither finite nor -inf: a loop without branches, which the
+    // compiler turns into vector code. Equal values need no order here, since their position is looked up below.
+    let (mut most, mut usable) = ([f32::NEG_INFINITY; 16], true);
+    let (rows, rest) = logits.as_chunks::<16>();
+    for row in rows {
+        for (m, &l) in most.iter_mut().zip(row) {
+            *m = if l > *m { l } else { *m };
+            usable &= l < f32::INFINITY;
         }
     }
-    match best.logit {
-        f32::INFINITY => Err(unusable(logits)),
-        f32::NEG_INFINITY => Err(Error::NoCandidate { vocabulary: logits.len() }),
-        _ => Ok(best),
+    let most = most.iter().chain(rest).fold(f32::NEG_INFINITY, |m, &l| if l > m { l } else { m });
+    if !usable || rest.iter().any(|l| l.is_nan()) || most == f32::INFINITY {
+        return Err(unusable(logits));
     }
+    let found = enumerate(logits).find(|c| c.logit == most && most > f32::NEG_INFINITY);
+    found.ok_or(Error::NoCandidate { vocabulary: logits.len() })
 }
 
 /// The error for the first logit that is NaN or `+inf`.

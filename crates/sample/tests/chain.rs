@@ -161,6 +161,26 @@ fn greedy_takes_the_lowest_of_equals() {
     assert_eq!(s.sample(&mut [-0.0, 0.0]), Ok(0));
 }
 
+/// Wherever in a row it stands, whatever the row's length: the best is found and what is unusable is named.
+#[test]
+fn every_position_counts() {
+    let mut s = sampler(Params::greedy());
+    for len in [1, 15, 16, 17, 47, 48] {
+        for at in 0..len {
+            let with = |value| {
+                let mut row: Vec<f32> = (0..len).map(|i| -((i % 7) as f32)).collect();
+                row[at] = value;
+                row
+            };
+            assert_eq!(s.sample(&mut with(0.5)), Ok(at as u32));
+            assert!(matches!(s.sample(&mut with(f32::NAN)), Err(Error::Logit { token, .. }) if token == at));
+            assert!(
+                matches!(s.sample(&mut with(f32::INFINITY)), Err(Error::Logit { token, .. }) if token == at)
+            );
+        }
+    }
+}
+
 #[test]
 fn extreme_values_stay_defined() {
     let tiny = f32::from_bits(1);
