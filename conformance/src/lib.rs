@@ -1,1 +1,230 @@
-//! Op cases, golden logits and peers' vectors.
+//! What the conformance tests share: a model run by itself over any backend, fixtures, and measures of difference.
+//!
+//! This is deliberately not the engine: a block table of a few lines and no scheduler, so that a test of a backend
+//! tests the backend.
+#![forbid(unsafe_code)]
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+
+use cera_backend::{BLOCK, Backend, BlockId, KvShape, KvType, Loaded, Rows, SampleRow, SeqRows, StepOutput, Weights};
+use cera_gguf::Gguf;
+use cera_plan::{Plan, Wt, fuse};
+use serde::Deserialize;
+
+/// Any failure of a test's preparation.
+pub type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// A plan's weights as slices of a file.
+pub struct FileWeights<'a> {
+    /// The file.
+    pub file: &'a Gguf,
+    /// The plan, made of that file.
+    pub plan: &'a Plan,
+}
+
+impl Weights for FileWeights<'_> {
+    fn bytes(&self, w: Wt) -> std::result::Result<&[u8], cera_backend::Error> {
+        let weight = &self.plan.weights[w.index()];
+        let row = weight.ty.row_bytes(weight.cols).unwrap_or(0);
+        let bytes = self.file.tensor(&weight.name).map(|t| self.file.tensor_bytes(t)).unwrap_or_default();
+        let rows = bytes.get(weight.first_row * row..(weight.first_row + weight.rows) * row);
+        rows.ok_or_else(|| cera_backend::Error::Weights(format!("tensor `{}` is not there", weight.name)))
+    }
+}
+
+/// A model loaded into a backend, and the block table of one step.
+pub struct Runner {
+    loaded: Box<dyn Loaded>,
+    vocabulary: usize,
+    blocks: usize,
+}
+
+impl Runner {
+    /// Loads a file, fused as the backend likes it, with room for `positions` of the cache in all and `max_rows`
+    /// rows a step.
+    ///
+    /// # Errors
+    /// Whatever opening, planning and loading say.
+    pub fn open(backend: &mut dyn Backend, path: &Path, positions: usize, max_rows: usize) -> Result<Self> {
+        let file = Gguf::open(path)?;
+        let model = cera_arch::build(&file)?;
+        let plan = fuse(model.plan, &|op| backend.takes(op));
+        // One block more for each sequence that ends within a block.
+        let blocks = positions.div_ceil(BLOCK) + 8;
+        let loaded =
+            backend.load(&FileWeights { file: &file, plan: &plan }, &plan, &KvShape { ty: KvType::F32, blocks, max_rows })?;
+        Ok(Runner { loaded, vocabulary: plan.vocabulary(), blocks })
+    }
+
+    /// Tokens that the model knows.
+    pub fn vocabulary(&self) -> usize {
+        self.vocabulary
+    }
+
+    /// The logits `[tokens, vocabulary]` after each of `tokens`, taken `chunk` at a time from an empty sequence, in
+    /// steps shared with the sequences `beside`, which are cut into chunks of the same size.
+    ///
+    /// # Errors
+    /// What the backend says.
+    pub fn logits(&mut self, tokens: &[u32], chunk: usize, beside: &[&[u32]]) -> Result<Vec<f32>> {
+        // Half of the others stand before, half behind.
+        let (before, behind) = beside.split_at(beside.len() / 2);
+        let sequences: Vec<&[u32]> = before.iter().chain([&tokens]).chain(behind).copied().collect();
+        let tables = self.tables(&sequences)?;
+        let mut logits = Vec::new();
+        let mut out = StepOutput::default();
+        for start in (0..tokens.len()).step_by(chunk.max(1)) {
+            let mut step_tokens = Vec::new();
+            let mut seqs = Vec::new();
+            let mut sample = Vec::new();
+            for (i, (sequence, blocks)) in sequences.iter().zip(&tables).enumerate() {
+                let Some(rest) = sequence.get(start..).filter(|rest| !rest.is_empty()) else { continue };
+                let rows = step_tokens.len()..step_tokens.len() + rest.len().min(chunk.max(1));
+                step_tokens.extend(&rest[..rows.len()]);
+                if i == before.len() {
+                    sample = rows.clone().map(|row| SampleRow { row, logits: true }).collect();
+                }
+                seqs.push(SeqRows { rows, first_pos: start, blocks });
+            }
+            self.loaded.step(&Rows { tokens: &step_tokens, seqs: &seqs }, &sample, &mut out)?;
+            logits.extend_from_slice(&out.logits);
+        }
+        Ok(logits)
+    }
+
+    /// The `count` likeliest continuations of `prompt`, one token after another.
+    ///
+    /// # Errors
+    /// What the backend says.
+    pub fn greedy(&mut self, prompt: &[u32], count: usize) -> Result<Vec<u32>> {
+        let mut tokens = prompt.to_vec();
+        let room = vec![0; prompt.len() + count];
+        let table = self.tables(&[&room])?.remove(0);
+        let mut out = StepOutput::default();
+        let mut done = 0;
+        while tokens.len() < prompt.len() + count {
+            let rows = &tokens[done..];
+            let seqs = [SeqRows { rows: 0..rows.len(), first_pos: done, blocks: &table }];
+            let sample = [SampleRow { row: rows.len() - 1, logits: false }];
+            self.loaded.step(&Rows { tokens: rows, seqs: &seqs }, &sample, &mut out)?;
+            done = tokens.len();
+            tokens.extend(&out.tokens);
+        }
+        Ok(tokens.split_off(prompt.len()))
+    }
+
+    /// Blocks for each sequence, handed out in turns from the end, so that none has its own side by side.
+    fn tables(&self, sequences: &[&[u32]]) -> Result<Vec<Vec<BlockId>>> {
+        let mut tables = vec![Vec::new(); sequences.len()];
+        let mut next = self.blocks;
+        let longest = sequences.iter().map(|s| s.len().div_ceil(BLOCK)).max().unwrap_or(0);
+        for n in 0..longest {
+            for (table, _) in tables.iter_mut().zip(sequences).filter(|(_, s)| n * BLOCK < s.len()) {
+                next = next.checked_sub(1).ok_or("the cache has too few blocks for this test")?;
+                table.push(BlockId(next as u32));
+            }
+        }
+        Ok(tables)
+    }
+}
+
+/// The logits `[tokens, vocabulary]` that a backend computes for a file, `chunk` tokens a step.
+///
+/// # Errors
+/// Whatever opening, planning, loading and running say.
+pub fn logits_of(backend: &mut dyn Backend, path: &Path, tokens: &[u32], chunk: usize) -> Result<Vec<f32>> {
+    Runner::open(backend, path, tokens.len(), chunk.max(1))?.logits(tokens, chunk, &[])
+}
+
+/// The Kullback-Leibler divergence of the softmax of `q` from that of `p`, in nats: one row of logits each.
+pub fn kl_divergence(p: &[f32], q: &[f32]) -> f64 {
+    let log_sum = |x: &[f32]| {
+        let max = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        f64::from(max) + x.iter().map(|&v| f64::from(v - max).exp()).sum::<f64>().ln()
+    };
+    let (p_sum, q_sum) = (log_sum(p), log_sum(q));
+    let term = |(&p, &q): (&f32, &f32)| {
+        let log_p = f64::from(p) - p_sum;
+        log_p.exp() * (log_p - (f64::from(q) - q_sum))
+    };
+    p.iter().zip(q).map(term).sum()
+}
+
+/// The mean of [`kl_divergence`] over rows of `vocabulary` logits.
+pub fn mean_kl_divergence(p: &[f32], q: &[f32], vocabulary: usize) -> f64 {
+    let rows = p.chunks_exact(vocabulary).zip(q.chunks_exact(vocabulary));
+    let divergences: Vec<f64> = rows.map(|(p, q)| kl_divergence(p, q)).collect();
+    divergences.iter().sum::<f64>() / divergences.len() as f64
+}
+
+/// A real model's file, `NAME.gguf` in the folder that `CERA_TEST_MODELS` names. Says so where it is not there, for
+/// the test to return.
+pub fn model(name: &str) -> Option<PathBuf> {
+    let path =
+        std::env::var_os("CERA_TEST_MODELS").map(|folder| Path::new(&folder).join(format!("{name}.gguf")));
+    let found = path.filter(|p| p.is_file());
+    if found.is_none() {
+        println!("skipped: {name} not fetched");
+    }
+    found
+}
+
+/// A tiny model with random weights, and what transformers computes with it.
+pub struct Fixture {
+    /// The model's file.
+    pub path: PathBuf,
+    /// Prompt, continuation and margins.
+    pub record: Record,
+    /// `[prompt tokens, vocabulary]`.
+    pub logits: Vec<f32>,
+}
+
+/// What a fixture's JSON holds of use to a test.
+#[derive(Deserialize, Debug)]
+pub struct Record {
+    /// The prompt's tokens.
+    pub prompt_ids: Vec<u32>,
+    /// The greedy continuation.
+    pub greedy_ids: Vec<u32>,
+    /// How far each of its choices was ahead of the next best, in logits.
+    pub greedy_margins: Vec<f32>,
+    /// Rows and columns of the logits.
+    pub logits_shape: [usize; 2],
+}
+
+impl Fixture {
+    /// Reads a family's fixture.
+    ///
+    /// # Errors
+    /// A file is missing or holds something else.
+    pub fn read(family: &str) -> Result<Self> {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
+        let file = |extension: &str| folder.join(format!("{family}.{extension}"));
+        let record: Record = serde_json::from_slice(&std::fs::read(file("json"))?)?;
+        let bytes = std::fs::read(file("logits"))?;
+        let logits: Vec<f32> = bytes.as_chunks().0.iter().map(|b| f32::from_le_bytes(*b)).collect();
+        let [rows, columns] = record.logits_shape;
+        if logits.len() != rows * columns || rows != record.prompt_ids.len() {
+            return Err(format!("{family}: {} logits are not {rows} x {columns}", logits.len()).into());
+        }
+        Ok(Fixture { path: file("gguf"), record, logits })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn divergence_of_known_distributions() {
+        let ln = |p: [f32; 2]| p.map(f32::ln);
+        // 0.5 ln(0.5 / 0.25) + 0.5 ln(0.5 / 0.75), whatever is added to a row of logits.
+        let expected = 0.5 * 2f64.ln() + 0.5 * (2f64 / 3.0).ln();
+        let q = ln([0.25, 0.75]).map(|l| l + 7.0);
+        assert!((kl_divergence(&ln([0.5, 0.5]), &q) - expected).abs() < 1e-6);
+        assert!(kl_divergence(&q, &q).abs() < 1e-12);
+        let mean = mean_kl_divergence(&[0.0, 0.0, 1.0, 1.0], &[q, [5.0, 5.0]].concat(), 2);
+        assert!((mean - expected / 2.0).abs() < 1e-6);
+    }
+}

@@ -21,9 +21,21 @@ pub const BLOCK: usize = 32;
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct BlockId(pub u32);
 
+/// How the numbers of the key-value cache are stored.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum KvType {
+    /// IEEE single precision.
+    F32,
+    /// IEEE half precision.
+    #[default]
+    F16,
+}
+
 /// The size of the key-value cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KvShape {
+    /// How its numbers are stored. The reference keeps all it is given, whatever this says.
+    pub ty: KvType,
     /// Blocks in the pool; ids run from 0.
     pub blocks: usize,
     /// The most rows that one step may have.

@@ -48,11 +48,11 @@ impl Cache {
     }
 
     /// The rows of keys and of values at positions `0..end` of a sequence.
-    pub(super) fn rows(&self, blocks: &[BlockId], end: usize) -> Result<(Vec<&[f64]>, Vec<&[f64]>), Error> {
+    pub(super) fn rows(&self, blocks: &[BlockId], end: usize) -> Result<[Vec<&[f64]>; 2], Error> {
         let keys: Option<Vec<_>> = (0..end).map(|p| self.keys.row(blocks, p)).collect();
         let values: Option<Vec<_>> = (0..end).map(|p| self.values.row(blocks, p)).collect();
         match (keys, values) {
-            (Some(keys), Some(values)) => Ok((keys, values)),
+            (Some(keys), Some(values)) => Ok([keys, values]),
             _ => {
                 Err(Error::Step(format!("{end} positions are attended to, of which some were never stored")))
             }

@@ -314,7 +314,7 @@ impl LoadedReference {
         let width = attention.heads * attention.head_dim;
         let mut out = Vec::with_capacity(q.len());
         for s in step.rows.seqs {
-            let (keys, values) = self.caches[layer.index()].rows(s.blocks, s.first_pos + s.rows.len())?;
+            let [keys, values] = self.caches[layer.index()].rows(s.blocks, s.first_pos + s.rows.len())?;
             for (row, position) in s.rows.clone().zip(s.first_pos..) {
                 let q = &q[row * width..][..width];
                 out.extend(ops::attend(q, position, attention, |j| keys[j], |j| values[j]));

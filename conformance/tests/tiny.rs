@@ -1,0 +1,64 @@
+//! Tiny models of every family, against transformers in f32: every logit at every position, and the greedy text.
+
+use cera_backend::{Backend, Reference};
+use cera_conformance::{Fixture, Runner};
+
+/// The backends that run every family, and how far their logits may be from transformers'.
+fn backends() -> Vec<(Box<dyn Backend>, f32)> {
+    vec![(Box::new(Reference::new()), 1e-3)]
+}
+
+fn check(family: &str) {
+    let fixture = Fixture::read(family).unwrap();
+    for (mut backend, tolerance) in backends() {
+        check_backend(&mut *backend, family, &fixture, tolerance);
+    }
+}
+
+/// Runs a fixture on a backend. The prompt's logits are within `tolerance`, and have the same bits however it is
+/// cut; greedy choices are the same up to the first that the tolerance could turn.
+fn check_backend(backend: &mut dyn Backend, family: &str, fixture: &Fixture, tolerance: f32) {
+    let name = backend.name();
+    let record = &fixture.record;
+    let [positions, vocabulary] = record.logits_shape;
+    let mut runner = Runner::open(backend, &fixture.path, 512, 256).unwrap();
+    assert_eq!(runner.vocabulary(), vocabulary, "{family} on {name}");
+
+    let whole = runner.logits(&record.prompt_ids, positions, &[]).unwrap();
+    assert_eq!(whole.len(), fixture.logits.len());
+    let differences = whole.iter().zip(&fixture.logits).map(|(a, b)| (a - b).abs());
+    // NaN compares with nothing: look for what is not within.
+    let worst = differences.enumerate().fold((0, 0.0), |w, d| if d.1 <= w.1 { w } else { d });
+    let (at, difference) = worst;
+    println!("{family} on {name}: greatest difference {difference:.2e}");
+    assert!(
+        difference <= tolerance,
+        "{family} on {name}: logit {} of position {} is off by {difference}",
+        at % vocabulary,
+        at / vocabulary
+    );
+
+    for chunk in [1, 7] {
+        let cut = runner.logits(&record.prompt_ids, chunk, &[]).unwrap();
+        assert!(cut == whole, "{family} on {name}: chunks of {chunk} show");
+    }
+    let others = [&record.prompt_ids[5..], &record.prompt_ids[..9]];
+    let shared = runner.logits(&record.prompt_ids, 16, &others).unwrap();
+    assert!(shared == whole, "{family} on {name}: other sequences show");
+
+    let sure = record.greedy_margins.iter().take_while(|&&m| m > 2.0 * tolerance).count();
+    assert!(sure > 0, "{family}: no greedy choice is clear of {tolerance}");
+    let greedy = runner.greedy(&record.prompt_ids, sure).unwrap();
+    assert_eq!(greedy, record.greedy_ids[..sure], "{family} on {name}");
+}
+
+macro_rules! families {
+    ($($family:ident)*) => {$(
+        #[test]
+        fn $family() {
+            check(stringify!($family));
+        }
+    )*};
+}
+
+families! { gemma3 granite llama llama3rope mistral qwen2 qwen3 smollm3 }
