@@ -14,7 +14,7 @@
 //!
 //! The same parameters, tokens and logits give the same token on every platform: the arithmetic is IEEE
 //! addition, multiplication and division in a fixed order, `exp` and `log` come from `libm` in software, and
-//! random numbers from a counter-based generator ([Philox](rng)) indexed by the seed and the number of draws.
+//! random numbers from a counter-based generator (Philox) indexed by the seed and the number of draws.
 
 #![forbid(unsafe_code)]
 
