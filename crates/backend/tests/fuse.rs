@@ -101,13 +101,16 @@ fn plan(checkpoint: &Checkpoint, steps: &[(u8, usize, usize)]) -> Plan {
     g.finish(logits).unwrap()
 }
 
+/// What each value held, by step.
+type Seen = HashMap<(usize, Val), Vec<f64>>;
+
 /// Every value that two steps write: a prompt of two sequences, then one more row of each.
-fn values(checkpoint: &Checkpoint, plan: &Plan) -> (Vec<StepOutput>, HashMap<(usize, Val), Vec<f64>>) {
+fn values(checkpoint: &Checkpoint, plan: &Plan) -> (Vec<StepOutput>, Seen) {
     let weights = checkpoint.of(plan);
     let kv = KvShape { ty: KvType::F32, blocks: 3, max_rows: 8 };
     let mut model = Reference::new().load_traceable(&weights as &dyn Weights, plan, &kv).unwrap();
     let (first, second) = ([BlockId(2)], [BlockId(0)]);
-    let (mut outs, mut seen) = (vec![], HashMap::new());
+    let (mut outs, mut seen) = (vec![], Seen::new());
     for (step, (tokens, split, pos)) in
         [(&[1, 2, 3, 4, 5, 6][..], 4, (0, 0)), (&[0, 3][..], 1, (4, 2))].into_iter().enumerate()
     {

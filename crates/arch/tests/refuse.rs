@@ -1,0 +1,295 @@
+//! Files whose numbers or tensors do not make a model: each is refused by an error that names the key or the tensor,
+//! and both numbers where two disagree.
+
+use cera_arch::{Error, Model, build};
+use cera_gguf::{Array, Gguf, Metadata, Value, Writer};
+use cera_plan::{Op, RowSet};
+use cera_quant::Type;
+
+/// A model of two blocks, 32 wide, four heads over two of eight elements, 64 between gate and down.
+struct File {
+    metadata: Metadata,
+    tensors: Vec<(String, Type, Vec<u64>)>,
+    architecture: &'static str,
+}
+
+impl File {
+    fn new(architecture: &'static str) -> Self {
+        let mut f = File { metadata: Metadata::new(), tensors: vec![], architecture };
+        f.metadata.insert("general.architecture", architecture);
+        for (key, value) in [
+            ("block_count", 2),
+            ("context_length", 128),
+            ("embedding_length", 32),
+            ("attention.head_count", 4),
+            ("attention.head_count_kv", 2),
+        ] {
+            f.set(key, Value::U32(value));
+        }
+        f.set("attention.layer_norm_rms_epsilon", Value::F32(1e-5));
+        f.tensor("token_embd.weight", &[32, 10]);
+        f.tensor("output_norm.weight", &[32]);
+        let norms = ["attn_norm", "ffn_norm"].into_iter();
+        let (post, head): (&[&str], &[&str]) = match architecture {
+            "gemma3" => (&["post_attention_norm", "post_ffw_norm"], &["attn_q_norm", "attn_k_norm"]),
+            "qwen3" => (&[], &["attn_q_norm", "attn_k_norm"]),
+            _ => (&[], &[]),
+        };
+        let norms: Vec<&str> = norms.chain(post.iter().copied()).collect();
+        for n in 0..2 {
+            for norm in &norms {
+                f.tensor(&format!("blk.{n}.{norm}.weight"), &[32]);
+            }
+            for norm in head {
+                f.tensor(&format!("blk.{n}.{norm}.weight"), &[8]);
+            }
+            for (name, cols, rows) in [
+                ("attn_q", 32, 32),
+                ("attn_k", 32, 16),
+                ("attn_v", 32, 16),
+                ("attn_output", 32, 32),
+                ("ffn_gate", 32, 64),
+                ("ffn_up", 32, 64),
+                ("ffn_down", 64, 32),
+            ] {
+                f.tensor(&format!("blk.{n}.{name}.weight"), &[cols, rows]);
+            }
+        }
+        f
+    }
+
+    fn set(&mut self, key: &str, value: impl Into<Value>) {
+        self.metadata.insert(format!("{}.{key}", self.architecture), value);
+    }
+
+    fn tensor(&mut self, name: &str, dims: &[u64]) {
+        self.tensors.retain(|t| t.0 != name);
+        self.tensors.push((name.into(), Type::F32, dims.into()));
+    }
+
+    fn build(&self) -> Result<Model, Error> {
+        let mut writer = Writer::new(self.metadata.clone()).unwrap();
+        for (name, ty, dims) in &self.tensors {
+            writer.tensor(name, *ty, dims).unwrap();
+        }
+        let mut body = writer.begin(Vec::new()).unwrap();
+        while let Some(bytes) = body.pending().map(|t| t.bytes) {
+            body.write(&vec![0; bytes as usize]).unwrap();
+        }
+        build(&Gguf::from_bytes(body.finish().unwrap()).unwrap())
+    }
+}
+
+/// Builds a llama file after `change`, and checks that the error says all of `says`.
+#[track_caller]
+fn refused(says: &[&str], change: impl FnOnce(&mut File)) {
+    refused_of("llama", says, change);
+}
+
+#[track_caller]
+fn refused_of(architecture: &'static str, says: &[&str], change: impl FnOnce(&mut File)) {
+    let mut file = File::new(architecture);
+    change(&mut file);
+    let error = file.build().expect_err("must be refused").to_string();
+    for part in says {
+        assert!(error.contains(part), "`{error}` does not say `{part}`");
+    }
+}
+
+/// Builds a file after `change`, which must not matter.
+#[track_caller]
+fn accepted(architecture: &'static str, change: impl FnOnce(&mut File)) -> Model {
+    let mut file = File::new(architecture);
+    change(&mut file);
+    file.build().unwrap()
+}
+
+#[test]
+fn every_architecture_of_the_table_builds() {
+    for name in cera_arch::architectures() {
+        let model = accepted(name, |_| {});
+        assert_eq!((model.architecture, model.context_length), (name, 128));
+        assert_eq!(model.plan.vocabulary(), 10);
+        assert_eq!(model.plan.kv.len(), 2);
+        assert_eq!(model.plan.values[model.plan.logits.index()].rows, RowSet::Wanted);
+    }
+}
+
+// Row 12.
+#[test]
+fn architecture_missing_of_another_type_unknown_or_without_keys() {
+    let mut file = File::new("llama");
+    file.metadata = Metadata::new();
+    assert!(file.build().unwrap_err().to_string().contains("general.architecture"));
+    refused(&["general.architecture", "u32"], |f| drop(f.metadata.insert("general.architecture", 3u32)));
+    refused(&["mamba", "gemma3", "llama", "qwen3"], |f| {
+        f.metadata.insert("general.architecture", "mamba");
+    });
+    file.metadata.insert("general.architecture", "llama");
+    assert!(file.build().unwrap_err().to_string().contains("llama.block_count"));
+}
+
+// Row 13.
+#[test]
+fn block_count_that_the_tensors_do_not_have() {
+    refused(&["llama.block_count", "0"], |f| f.set("block_count", 0u32));
+    refused(&["llama.block_count", "1000000000", "2 blocks"], |f| f.set("block_count", 1_000_000_000u32));
+    refused(&["llama.block_count", "-1"], |f| f.set("block_count", -1i32));
+    refused(&["llama.block_count", "3", "2 blocks"], |f| f.set("block_count", 3u32));
+    refused(&["blk.1."], |f| f.set("block_count", 1u32));
+}
+
+// Row 14.
+#[test]
+fn head_counts() {
+    refused(&["llama.attention.head_count", "0"], |f| f.set("attention.head_count", 0u32));
+    refused(&["llama.attention.head_count_kv", "0"], |f| f.set("attention.head_count_kv", 0u32));
+    refused(&["llama.attention.head_count_kv", "3", "4"], |f| f.set("attention.head_count_kv", 3u32));
+    refused(&["llama.attention.head_count_kv", "array of 3", "2 blocks"], |f| {
+        f.set("attention.head_count_kv", Value::Array(Array::U32(vec![2, 2, 2])));
+    });
+    refused(&["llama.attention.head_count_kv", "block 1"], |f| {
+        f.set("attention.head_count_kv", Value::Array(Array::I32(vec![2, 0])));
+    });
+    refused(&["llama.attention.head_count", "5", "32"], |f| {
+        f.set("attention.head_count", 5u32);
+        f.set("attention.head_count_kv", 1u32);
+    });
+    // The keys' matrix makes another number of heads.
+    refused(&["block 0", "keys", "16", "32"], |f| f.set("attention.head_count_kv", 4u32));
+    let model = accepted("llama", |f| {
+        f.set("attention.head_count_kv", Value::Array(Array::U32(vec![2, 4])));
+        f.tensor("blk.1.attn_k.weight", &[32, 32]);
+        f.tensor("blk.1.attn_v.weight", &[32, 32]);
+    });
+    assert_eq!(model.plan.kv.iter().map(|kv| kv.heads).collect::<Vec<_>>(), [2, 4]);
+}
+
+// Row 15.
+#[test]
+fn lengths_that_disagree() {
+    refused(&["token_embd.weight", "[32, 10]", "[64, n]"], |f| f.set("embedding_length", 64u32));
+    refused(&["llama.rope.dimension_count", "7", "8"], |f| f.set("rope.dimension_count", 7u32));
+    refused(&["llama.rope.dimension_count", "10", "8"], |f| f.set("rope.dimension_count", 10u32));
+    refused(&["llama.rope.dimension_count", "0"], |f| f.set("rope.dimension_count", 0u32));
+    refused(&["llama.attention.value_length", "4", "8"], |f| f.set("attention.value_length", 4u32));
+    refused(&["queries", "32", "64"], |f| f.set("attention.key_length", 16u32));
+    refused(&["llama.attention.key_length", "4294967296"], |f| f.set("attention.key_length", 1u64 << 32));
+    refused(&["llama.context_length"], |f| f.set("context_length", 0u32));
+    accepted("llama", |f| f.set("rope.dimension_count", 4u32));
+}
+
+// Row 16.
+#[test]
+fn numbers_that_are_not_positive_and_finite() {
+    let wrong = [("NaN", f32::NAN), ("inf", f32::INFINITY), ("-1", -1.0), ("0", 0.0)];
+    for (shown, value) in wrong {
+        for key in [
+            "attention.layer_norm_rms_epsilon",
+            "rope.freq_base",
+            "rope.scaling.factor",
+            "rope.scale_linear",
+            "attention.scale",
+        ] {
+            refused(&[&format!("llama.{key}"), shown], |f| f.set(key, value));
+        }
+        for key in ["embedding_scale", "residual_scale", "logit_scale"] {
+            refused_of("granite", &[&format!("granite.{key}"), shown], |f| f.set(key, value));
+        }
+        refused_of("gemma3", &["gemma3.rope.freq_base_swa", shown], |f| f.set("rope.freq_base_swa", value));
+    }
+    refused_of("gemma3", &["gemma3.final_logit_softcapping", "-3"], |f| {
+        f.set("final_logit_softcapping", -3f32)
+    });
+    refused(&["llama.rope.freq_base", "string"], |f| f.set("rope.freq_base", "10000"));
+}
+
+// Row 17.
+#[test]
+fn integers_of_any_width_and_sign() {
+    let expected = accepted("llama", |_| {});
+    let model = accepted("llama", |f| {
+        f.set("block_count", Value::I32(2));
+        f.set("embedding_length", Value::U16(32));
+        f.set("attention.head_count", Value::U64(4));
+        f.set("attention.head_count_kv", Value::I8(2));
+    });
+    assert_eq!(model, expected);
+}
+
+// Row 27.
+#[test]
+fn tensors_of_the_wrong_shape_or_place() {
+    refused(&["blk.0.attn_norm.weight", "[31]", "[32]"], |f| f.tensor("blk.0.attn_norm.weight", &[31]));
+    refused(&["blk.1.ffn_down.weight", "[32, 64]", "[64, n]"], |f| {
+        f.tensor("blk.1.ffn_down.weight", &[32, 64])
+    });
+    refused(&["blk.0.attn_q.bias", "[16]", "[32]"], |f| f.tensor("blk.0.attn_q.bias", &[16]));
+    refused(&["blk.0.attn_qkv.bias"], |f| f.tensor("blk.0.attn_qkv.bias", &[64]));
+    refused(&["64", "48"], |f| f.tensor("blk.0.ffn_up.weight", &[32, 48]));
+    refused(&["blk.0.attn_v.weight", "missing"], |f| f.tensors.retain(|t| t.0 != "blk.0.attn_v.weight"));
+    refused(&["rope_freqs.weight", "[8]", "[4]"], |f| f.tensor("rope_freqs.weight", &[8]));
+    refused_of("qwen3", &["blk.1.attn_k_norm.weight", "missing"], |f| {
+        f.tensors.retain(|t| t.0 != "blk.1.attn_k_norm.weight");
+    });
+    refused_of("qwen3", &["blk.0.attn_q_norm.weight", "[32]", "[8]"], |f| {
+        f.tensor("blk.0.attn_q_norm.weight", &[32]);
+    });
+    // Another width between two blocks.
+    refused(&["32", "40"], |f| f.tensor("blk.0.ffn_down.weight", &[64, 40]));
+    // A type that has a name and is for activations, not for files.
+    refused(&["blk.0.attn_q.weight", "Q8_1"], |f| {
+        f.tensors.retain(|t| t.0 != "blk.0.attn_q.weight");
+        f.tensors.push(("blk.0.attn_q.weight".into(), Type::Q8_1, vec![32, 32]));
+    });
+}
+
+#[test]
+fn what_changes_the_meaning_is_never_ignored() {
+    refused(&["llama.rope.scaling.type", "yarn"], |f| f.set("rope.scaling.type", "yarn"));
+    refused(&["llama.expert_count", "8"], |f| f.set("expert_count", 8u32));
+    refused(&["llama.attn_logit_softcapping", "50"], |f| f.set("attn_logit_softcapping", 50f32));
+    refused(&["llama.attention.causal", "false"], |f| f.set("attention.causal", false));
+    refused(&["llama.embedding_scale", "12"], |f| f.set("embedding_scale", 12f32));
+    refused(&["llama.hidden_activation", "gelu"], |f| f.set("hidden_activation", "gelu"));
+    refused(&["llama.rope.dimension_sections", "array"], |f| {
+        f.set("rope.dimension_sections", Value::Array(Array::I32(vec![2, 2])));
+    });
+    refused_of("qwen2", &["qwen2.attention.sliding_window", "64"], |f| {
+        f.set("attention.sliding_window", 64u32)
+    });
+    refused_of("gemma3", &["gemma3.attention.sliding_window_pattern", "array of 1"], |f| {
+        f.set("attention.sliding_window_pattern", Value::Array(Array::Bool(vec![true])));
+    });
+    accepted("llama", |f| {
+        f.set("expert_count", 0u32);
+        f.set("rope.scaling.attn_factor", 1f32);
+        f.set("vocab_size", 10u32);
+        f.metadata.insert("general.name", "anything");
+    });
+}
+
+#[test]
+fn windows_and_ropes_go_where_the_file_says() {
+    let windows = |model: &Model| model.plan.kv.iter().map(|kv| kv.window).collect::<Vec<_>>();
+    let model = accepted("llama", |f| f.set("attention.sliding_window", 64u32));
+    assert_eq!(windows(&model), [Some(64), Some(64)]);
+    let ropes = |model: &Model| -> Vec<(f32, f32)> {
+        let rope = |op: &Op| match op {
+            Op::Rope { rope, .. } => Some((rope.base, rope.scale)),
+            _ => None,
+        };
+        model.plan.ops.iter().filter_map(rope).collect()
+    };
+    let model = accepted("gemma3", |f| {
+        f.set("attention.sliding_window", 64u32);
+        f.set("attention.sliding_window_pattern", 2u32);
+        f.set("rope.freq_base", 1e6f32);
+        f.set("rope.scaling.type", "linear");
+        f.set("rope.scaling.factor", 8f32);
+    });
+    assert_eq!(windows(&model), [Some(64), None]);
+    assert_eq!(ropes(&model), [(1e4, 1.0), (1e4, 1.0), (1e6, 0.125), (1e6, 0.125)]);
+    // Without positions at all.
+    assert_eq!(ropes(&accepted("granite", |f| f.set("rope.scaling.finetuned", false))), []);
+}
