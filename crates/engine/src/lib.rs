@@ -1,1 +1,39 @@
-//! The cera engine: load a model, hold sequences, generate.
+//! `cera`, the engine: load a model, hold sequences, generate.
+//!
+//! An [`Engine`] is a model loaded into a backend, with the pool of cache blocks that its sequences share. A
+//! [`Sequence`] is a timeline of tokens: append to it, rewind it, drop it. [`Engine::step`] puts pending tokens of
+//! any number of sequences through the model side by side; [`Engine::generate`] makes an answer of such steps.
+//!
+//! ```no_run
+//! use std::ops::ControlFlow;
+//! use cera::{Engine, Event, Options, Request};
+//!
+//! let backend = Box::new(cera_backend::Reference);
+//! let mut engine = Engine::load("model.gguf".as_ref(), backend, &Options::default())?;
+//! let mut sequence = engine.sequence();
+//! sequence.append(&[1, 2, 3])?;
+//! let request = Request { max_tokens: Some(16), ..Request::default() };
+//! let report = engine.generate(&mut sequence, &request, &mut |event| {
+//!     if let Event::Text(text) = event {
+//!         print!("{text}");
+//!     }
+//!     ControlFlow::Continue(())
+//! })?;
+//! println!("{:.1} tokens/s", report.generation_rate());
+//! # Ok::<(), cera::Error>(())
+//! ```
+#![forbid(unsafe_code)]
+
+mod blocks;
+mod engine;
+mod error;
+mod generate;
+mod sequence;
+mod stop;
+mod weights;
+
+pub use engine::{DEFAULT_CONTEXT, DEFAULT_MAX_ROWS, Engine, Options, Part, Want, tokenizer};
+pub use error::Error;
+pub use generate::{Event, Finish, Report, Request};
+pub use sequence::Sequence;
+pub use weights::Progress;

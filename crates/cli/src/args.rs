@@ -1,0 +1,177 @@
+//! Flags that several commands share. Every one has a twin in the environment.
+
+use std::num::NonZeroUsize;
+use std::path::PathBuf;
+
+use clap::builder::FalseyValueParser;
+use clap::{Args, ValueEnum};
+
+use crate::failure::Failure;
+
+/// Which model, and how it is loaded.
+#[derive(Args, Clone, Debug)]
+pub struct ModelArgs {
+    /// The model: a path to a GGUF file, or a short name (`cera list` shows them).
+    #[arg(short, long, env = "CERA_MODEL")]
+    pub model: String,
+    /// What the model runs on. `reference` is slow and exact: it defines what is right.
+    #[arg(long, env = "CERA_DEVICE", value_enum, default_value_t = Device::Cpu)]
+    pub device: Device,
+    /// CPU threads [default: one a physical core that this process may use].
+    #[arg(short, long, env = "CERA_THREADS")]
+    pub threads: Option<NonZeroUsize>,
+    /// CPU instructions to use [default: the best that the machine has].
+    #[arg(long, env = "CERA_CPU_TIER", value_enum)]
+    pub cpu_tier: Option<Tier>,
+    /// The most tokens of prompt and answer together [default: the model's own, at most 4096].
+    #[arg(short, long, env = "CERA_CONTEXT", value_name = "TOKENS")]
+    pub context: Option<NonZeroUsize>,
+    /// Prompt tokens that go through the model in one step; does not change the answer [default: 512].
+    #[arg(long, env = "CERA_CHUNK", value_name = "TOKENS")]
+    pub chunk: Option<NonZeroUsize>,
+    /// Split text as this pre-tokenizer does, in place of the one that the file names.
+    #[arg(long, env = "CERA_PRE", value_name = "NAME")]
+    pub pre: Option<String>,
+}
+
+/// What a model runs on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Device {
+    /// The processor.
+    Cpu,
+    /// Plain loops in double precision.
+    Reference,
+}
+
+/// Instruction sets of the processor.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+#[allow(missing_docs, reason = "each variant is its name")]
+pub enum Tier {
+    Scalar,
+    Avx2,
+    Avx512,
+    Neon,
+}
+
+impl Tier {
+    /// The name, as the flag takes it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Tier::Scalar => "scalar",
+            Tier::Avx2 => "avx2",
+            Tier::Avx512 => "avx512",
+            Tier::Neon => "neon",
+        }
+    }
+}
+
+/// How tokens are chosen. The defaults are llama.cpp's.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Sampling (the defaults are llama.cpp's)")]
+pub struct SamplingArgs {
+    /// Temperature; 0 always takes the most likely token.
+    #[arg(long, env = "CERA_TEMP", default_value = "0.8", value_name = "T")]
+    pub temp: f32,
+    /// Keep the K most likely tokens; 0 keeps all.
+    #[arg(long, env = "CERA_TOP_K", default_value = "40", value_name = "K")]
+    pub top_k: u32,
+    /// Keep the most likely tokens that together reach this probability; 1 keeps all.
+    #[arg(long, env = "CERA_TOP_P", default_value = "0.95", value_name = "P")]
+    pub top_p: f32,
+    /// Drop tokens less likely than this part of the most likely one; 0 keeps all.
+    #[arg(long, env = "CERA_MIN_P", default_value = "0.05", value_name = "P")]
+    pub min_p: f32,
+    /// Makes tokens of the last 64 less likely; 1 does nothing.
+    #[arg(long, env = "CERA_REPEAT_PENALTY", default_value = "1", value_name = "X")]
+    pub repeat_penalty: f32,
+    /// Start of the random numbers; the same seed gives the same answer [default: drawn, and shown by --json].
+    #[arg(long, env = "CERA_SEED")]
+    pub seed: Option<u64>,
+}
+
+/// How long an answer may be, and what ends it.
+#[derive(Args, Clone, Debug)]
+pub struct AnswerArgs {
+    /// The most tokens to generate; -1 goes on until the model ends or the context is full.
+    #[arg(short = 'n', long, env = "CERA_TOKENS", default_value = "-1", allow_negative_numbers = true)]
+    #[arg(value_parser = clap::value_parser!(i64).range(-1..))]
+    pub tokens: i64,
+    /// End the answer at this text, which is not shown. May be given several times.
+    #[arg(long, env = "CERA_STOP", value_name = "TEXT")]
+    pub stop: Vec<String>,
+    /// Go on where the model would end its answer.
+    #[arg(long, env = "CERA_IGNORE_EOS", value_parser = FalseyValueParser::new())]
+    pub ignore_eos: bool,
+    #[command(flatten)]
+    pub sampling: SamplingArgs,
+}
+
+impl AnswerArgs {
+    /// The engine's request. Draws a seed where none is given.
+    pub fn request(&self) -> Result<cera::Request, Failure> {
+        let s = &self.sampling;
+        let sampling = cera_sample::Params {
+            temperature: s.temp,
+            top_k: s.top_k,
+            top_p: s.top_p,
+            min_p: s.min_p,
+            repeat_penalty: s.repeat_penalty,
+            seed: s.seed.unwrap_or_else(random_seed),
+            ..Default::default()
+        };
+        sampling.validate().map_err(|e| Failure::Call(e.to_string()))?;
+        if self.stop.iter().any(String::is_empty) {
+            return Err(Failure::Call(
+                "--stop needs a text: an empty one would stop every answer at once".into(),
+            ));
+        }
+        Ok(cera::Request {
+            sampling,
+            max_tokens: usize::try_from(self.tokens).ok(),
+            stop: self.stop.clone(),
+            ignore_eog: self.ignore_eos,
+        })
+    }
+}
+
+/// 32 random bits, which any reader of JSON keeps exactly: the standard library seeds its hash maps from the system.
+fn random_seed() -> u64 {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    RandomState::new().build_hasher().finish() >> 32
+}
+
+/// How a conversation becomes text.
+#[derive(Args, Clone, Debug)]
+pub struct TemplateArgs {
+    /// Use the chat template in this file, in place of the model's own.
+    #[arg(long, env = "CERA_CHAT_TEMPLATE", value_name = "FILE")]
+    pub chat_template: Option<PathBuf>,
+    /// What the model is told before the conversation.
+    #[arg(long, env = "CERA_SYSTEM", value_name = "TEXT")]
+    pub system: Option<String>,
+}
+
+/// Where a text comes from: exactly one of these.
+#[derive(Args, Clone, Debug)]
+pub struct InputArgs {
+    /// The text.
+    #[arg(short, long, env = "CERA_PROMPT", value_name = "TEXT", group = "input")]
+    pub prompt: Option<String>,
+    /// A file that holds it; `-` is standard input.
+    #[arg(short, long, env = "CERA_FILE", group = "input")]
+    pub file: Option<PathBuf>,
+    /// Token ids in its place, with commas or blanks between them.
+    #[arg(long, env = "CERA_IDS", group = "input")]
+    pub ids: Option<String>,
+}
+
+/// How plain text becomes tokens.
+#[derive(Args, Clone, Copy, Debug)]
+pub struct PlainTextArgs {
+    /// Leave out the tokens that the file asks for before and behind every text.
+    #[arg(long, env = "CERA_NO_SPECIAL", value_parser = FalseyValueParser::new())]
+    pub no_special: bool,
+    /// Read the names of special tokens in the text as these tokens; otherwise they are text like any other.
+    #[arg(long, env = "CERA_PARSE_SPECIAL", value_parser = FalseyValueParser::new())]
+    pub parse_special: bool,
+}

@@ -1,0 +1,11 @@
+//! One file a command.
+
+pub mod bench;
+pub mod chat;
+pub mod inspect;
+pub mod list;
+pub mod logits;
+pub mod plan;
+pub mod pull;
+pub mod run;
+pub mod tokenize;

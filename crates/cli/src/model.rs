@@ -1,0 +1,120 @@
+//! From the flags to a file, a backend and an engine.
+
+use std::fmt::Display;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use cera::{Engine, Options};
+use cera_backend::{Backend, Reference};
+use cera_cpu::Cpu;
+use cera_hub::Hub;
+use indicatif::ProgressBar;
+
+use crate::args::{Device, ModelArgs, Tier};
+use crate::failure::Failure;
+use crate::progress;
+
+/// The file that a model's name stands for; fetched where it is not on this machine.
+pub fn file(model: &str) -> Result<PathBuf, Failure> {
+    let hub = Hub::from_env().map_err(Failure::new)?;
+    hub.fetch(model, &mut Download { bar: None }).map_err(Failure::new)
+}
+
+/// A backend, and how it will run.
+pub struct Chosen {
+    pub backend: Box<dyn Backend>,
+    pub threads: usize,
+    /// The instructions it uses, where there is a choice.
+    pub tier: Option<&'static str>,
+}
+
+/// The backend that the flags ask for.
+pub fn backend(args: &ModelArgs) -> Result<Chosen, Failure> {
+    match args.device {
+        Device::Reference => {
+            if args.threads.is_some() || args.cpu_tier.is_some() {
+                let what = "--threads and --cpu-tier belong to --device cpu: the reference has neither";
+                return Err(Failure::Call(what.into()));
+            }
+            Ok(Chosen { backend: Box::new(Reference), threads: 1, tier: None })
+        }
+        Device::Cpu => {
+            let fault =
+                |e: &dyn Display| Failure::with_next(e, "Change --threads or --cpu-tier, or leave them out.");
+            let named = |tier: Tier| cera_cpu::Tier::from_str(tier.name());
+            let tier = args.cpu_tier.map(named).transpose().map_err(|e| fault(&e))?;
+            let threads = args.threads.map(usize::from);
+            let cpu =
+                Cpu::new(cera_cpu::Options { threads, tier, ..Default::default() }).map_err(|e| fault(&e))?;
+            let (threads, tier) = (cpu.threads(), Some(cpu.tier().name()));
+            Ok(Chosen { backend: Box::new(cpu), threads, tier })
+        }
+    }
+}
+
+/// What the flags say of the load.
+pub fn options(args: &ModelArgs) -> Options<'_> {
+    Options {
+        context: args.context.map(usize::from),
+        max_rows: args.chunk.map_or(cera::DEFAULT_MAX_ROWS, usize::from),
+        pre: args.pre.as_deref(),
+        ..Options::default()
+    }
+}
+
+/// Finds or fetches the model and loads it, with a bar.
+pub fn load(args: &ModelArgs, options: &Options<'_>) -> Result<Engine, Failure> {
+    load_into(backend(args)?.backend, args, options)
+}
+
+/// [`load`] into a backend that is there.
+pub fn load_into(
+    backend: Box<dyn Backend>,
+    args: &ModelArgs,
+    options: &Options<'_>,
+) -> Result<Engine, Failure> {
+    let path = file(&args.model)?;
+    let bar = progress::bytes("loading");
+    let told = |taken, total| {
+        bar.set_length(total);
+        bar.set_position(taken);
+    };
+    let engine = Engine::load(&path, backend, &Options { progress: Some(&told), ..options.clone() });
+    bar.finish_and_clear();
+    Ok(engine?)
+}
+
+/// Draws the hub's downloads.
+struct Download {
+    bar: Option<ProgressBar>,
+}
+
+impl cera_hub::Progress for Download {
+    fn start(&mut self, what: &str, total: Option<u64>) {
+        let bar = progress::bytes("fetching");
+        bar.println(format!("fetching {what}"));
+        if let Some(total) = total {
+            bar.set_length(total);
+        }
+        self.bar = Some(bar);
+    }
+
+    fn at(&mut self, bytes: u64) {
+        if let Some(bar) = &self.bar {
+            bar.set_position(bytes);
+        }
+    }
+
+    fn finish(&mut self) {
+        if let Some(bar) = self.bar.take() {
+            bar.finish_and_clear();
+        }
+    }
+
+    fn note(&mut self, text: &str) {
+        match &self.bar {
+            Some(bar) => bar.suspend(|| eprintln!("{text}")),
+            None => eprintln!("{text}"),
+        }
+    }
+}

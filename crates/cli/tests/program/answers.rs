@@ -1,0 +1,152 @@
+//! Answers: run and chat.
+
+use std::io::{Read, Write};
+use std::process::Stdio;
+
+use serde_json::json;
+
+use crate::tiny::{TEMPLATE, Text};
+use crate::{Place, Ran, bad, good, object, objects, ran};
+
+const ALPHABET: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+const GREEDY: &[&str] = &["--device", "reference", "--temp", "0"];
+
+/// The program with `input` on its standard input.
+fn fed(command: &mut std::process::Command, input: &str) -> Ran {
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    ran(child.wait_with_output().unwrap())
+}
+
+#[test]
+fn run_puts_the_prompt_into_the_chat_template() {
+    let place = Place::new(Text::Chat);
+    let r = good(place.with_model(&["run", "-p", "hello"]).args(GREEDY));
+    assert_eq!(r.out, format!("{ALPHABET}\n"));
+    let lines: Vec<&str> = r.err.lines().collect();
+    let [line] = lines[..] else { panic!("one line on standard error: {lines:?}") };
+    for part in ["prompt: 4", "tokens/s", "generation: 27 tokens", "first token: 0.", "load: "] {
+        assert!(line.contains(part), "no {part:?} in {line:?}");
+    }
+}
+
+#[test]
+fn run_goes_on_from_plain_text_where_there_is_no_template_or_it_is_not_wanted() {
+    let chat = Place::new(Text::Chat);
+    let r = good(chat.with_model(&["run", "--raw", "-p", "W"]).args(GREEDY));
+    assert_eq!(r.out, "XYZ\n");
+    let plain = Place::new(Text::Plain);
+    let file = plain.file("prompt", "W");
+    assert_eq!(good(plain.with_model(&["run", "-f", &file]).args(GREEDY)).out, "XYZ\n");
+    assert_eq!(fed(plain.with_model(&["run", "-f", "-"]).args(GREEDY), "W").out, "XYZ\n");
+    let template = plain.file("template", TEMPLATE);
+    let r = good(plain.with_model(&["run", "-p", "W", "--chat-template", &template]).args(GREEDY));
+    assert_eq!(r.out, format!("{ALPHABET}\n"));
+    let wrong = plain.file("wrong", "{% for %}");
+    bad(plain.with_model(&["run", "-p", "W", "--chat-template", &wrong]).args(GREEDY), 1, &[]);
+    bad(plain.with_model(&["run", "-p", "W", "--system", "x"]).args(GREEDY), 1, &["--chat-template"]);
+}
+
+#[test]
+fn run_tells_everything_as_json() {
+    let place = Place::new(Text::Chat);
+    let r = good(place.with_model(&["run", "-p", "hello", "--json", "-n", "3", "--seed", "5"]).args(GREEDY));
+    let o = object(&r.out);
+    assert_eq!(o["text"], "ABC");
+    assert_eq!(o["ids"], json!([65, 66, 67]));
+    assert_eq!((&o["finish"], &o["seed"]), (&json!("length"), &json!(5)));
+    assert_eq!((&o["generated_tokens"], &o["chat_template"]), (&json!(3), &json!(true)));
+    assert!(
+        o["start_to_first_token_seconds"].as_f64().unwrap() >= o["first_token_seconds"].as_f64().unwrap()
+    );
+    let o = object(&good(place.with_model(&["run", "-p", "x", "--json", "--stop", "CD"]).args(GREEDY)).out);
+    assert_eq!((&o["text"], &o["finish"]), (&json!("AB"), &json!("stop")));
+}
+
+#[test]
+fn run_samples_by_its_seed() {
+    let place = Place::new(Text::None);
+    let draw = |seed: &str| {
+        let words = ["run", "--ids", "65", "-n", "16", "--temp", "40", "--top-k", "0", "--top-p", "1"];
+        let mut command = place.with_model(&words);
+        command.args(["--min-p", "0", "--device", "reference", "--json", "--seed", seed]);
+        object(&good(&mut command).out)["ids"].clone()
+    };
+    assert_eq!(draw("1"), draw("1"));
+    assert_ne!(draw("1"), draw("2"));
+}
+
+#[test]
+fn a_prompt_that_is_too_long_is_refused_with_both_numbers() {
+    let place = Place::new(Text::Plain);
+    let long = "x".repeat(101);
+    bad(place.with_model(&["run", "-c", "100", "-p", &long]).args(GREEDY), 1, &["101", "100", "-c"]);
+    bad(place.with_model(&["run", "-c", "9999", "-p", "x"]).args(GREEDY), 1, &["9999", "4096"]);
+}
+
+#[test]
+fn text_needs_a_vocabulary_and_ids_do_not() {
+    let place = Place::new(Text::None);
+    bad(place.with_model(&["run", "-p", "x"]).args(GREEDY), 1, &["--ids"]);
+    let r = good(place.with_model(&["run", "--ids", "88", "-n", "2"]).args(GREEDY));
+    assert_eq!(r.out.trim_end(), "89 90");
+}
+
+#[test]
+fn chat_keeps_what_was_said_and_reads_only_what_is_new() {
+    let place = Place::new(Text::Chat);
+    let mut command = place.with_model(&["chat", "--json"]);
+    let r = fed(command.args(GREEDY), "hello\n\n/help\nand now?\n/reset\nagain\n/exit\nnot read\n");
+    assert_eq!(r.code, Some(0), "{}", r.err);
+    assert!(r.err.contains("/reset"), "{}", r.err);
+    let turns = objects(&r.out);
+    assert_eq!(turns.len(), 3);
+    assert!(turns.iter().all(|t| t["text"] == ALPHABET && t["finish"] == "eog"), "{turns:?}");
+    let numbers = |i: usize| ["reused_tokens", "prompt_tokens"].map(|k| turns[i][k].as_u64().unwrap());
+    // A turn in this template: <|im_start|>user\n…<|im_end|>\n<|im_start|>assistant\n
+    let turn = |message: &str| (1 + "user\n".len() + message.len() + 2 + 1 + "assistant\n".len()) as u64;
+    assert_eq!(numbers(0), [0, turn("hello")]);
+    // The answer is in the cache; its <|im_end|> and the line end behind it are new.
+    assert_eq!(numbers(1), [turn("hello") + 26, 2 + turn("and now?")]);
+    assert_eq!(numbers(2), [0, turn("again")]);
+}
+
+#[test]
+fn chat_streams_text_and_takes_lines_that_go_on() {
+    let place = Place::new(Text::Chat);
+    let r = fed(place.with_model(&["chat", "--system", "be brief"]).args(GREEDY), "one \\\ntwo\n/fly\n");
+    assert_eq!((r.code, r.out.as_str()), (Some(0), &*format!("{ALPHABET}\n")), "{}", r.err);
+    assert!(r.err.contains("/fly"), "{}", r.err);
+}
+
+#[test]
+fn chat_goes_on_behind_a_message_that_does_not_fit() {
+    let place = Place::new(Text::Chat);
+    let long = "x".repeat(300);
+    let mut command = place.with_model(&["chat", "-c", "100", "--json"]);
+    let r = fed(command.args(GREEDY), &format!("{long}\nhello\n"));
+    assert_eq!(r.code, Some(0), "{}", r.err);
+    assert!(r.err.contains("319 tokens do not fit the context of 100"), "{}", r.err);
+    assert_eq!(object(&r.out)["prompt_tokens"], 24);
+}
+
+#[test]
+fn chat_needs_a_template() {
+    let place = Place::new(Text::Plain);
+    bad(place.with_model(&["chat"]).args(GREEDY), 1, &["--chat-template"]);
+}
+
+#[test]
+fn a_closed_pipe_ends_it_quietly() {
+    let place = Place::new(Text::Chat);
+    let mut command = place.with_model(&["run", "--raw", "-p", "A", "--ignore-eos"]);
+    let mut child = command.args(GREEDY).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut first = [0; 3];
+    let mut out = child.stdout.take().unwrap();
+    out.read_exact(&mut first).unwrap();
+    assert_eq!(&first, b"BCD");
+    drop(out);
+    let r = ran(child.wait_with_output().unwrap());
+    assert_eq!((r.code, r.err.as_str()), (Some(0), ""));
+}

@@ -1,0 +1,109 @@
+//! Calls that make no sense, and models that are not there.
+
+use crate::tiny::Text;
+use crate::{Place, bad, good};
+
+#[test]
+fn a_wrong_call_exits_with_2() {
+    let place = Place::new(Text::Chat);
+    bad(&mut place.cera(&["fly"]), 2, &["fly"]);
+    bad(&mut place.cera(&["run", "-p", "x"]), 2, &["--model"]);
+    bad(&mut place.with_model(&["run"]), 2, &["-p TEXT", "-f FILE"]);
+    bad(&mut place.with_model(&["run", "-p", "x", "-f", "y"]), 2, &["cannot be used with"]);
+    bad(&mut place.with_model(&["run", "-p", "x", "--raw", "--system", "y"]), 2, &["cannot be used with"]);
+    bad(&mut place.with_model(&["run", "-p", "x", "--stop", ""]), 2, &["--stop"]);
+    bad(&mut place.with_model(&["logits", "-p", "x"]), 2, &["--out"]);
+    bad(&mut place.with_model(&["bench", "-p", "0", "-n", "0"]), 2, &["nothing to measure"]);
+    bad(&mut place.with_model(&["bench", "-p", "99", "-c", "98"]), 2, &["98", "99"]);
+    bad(&mut place.with_model(&["bench", "--device", "reference", "-t", "2"]), 2, &["--threads"]);
+}
+
+#[test]
+fn a_flag_value_that_cannot_be_exits_with_2() {
+    let place = Place::new(Text::Chat);
+    let cases = [
+        ("-t", "0"),
+        ("-c", "0"),
+        ("--chunk", "-1"),
+        ("-n", "-2"),
+        ("--temp", "-0.5"),
+        ("--temp", "warm"),
+        ("--top-k", "-1"),
+        ("--top-p", "1.5"),
+        ("--min-p", "NaN"),
+        ("--repeat-penalty", "0"),
+        ("--seed", "x"),
+        ("--cpu-tier", "mmx"),
+        ("--device", "abacus"),
+        ("--ids", "1,x"),
+    ];
+    for (flag, value) in cases {
+        let words: &[&str] = if flag == "--ids" { &["run"] } else { &["run", "-p", "x"] };
+        let flag_and_value = format!("{flag}={value}");
+        let flag_and_value = if flag.starts_with("--") { flag_and_value } else { format!("{flag}{value}") };
+        bad(place.with_model(words).arg(flag_and_value), 2, &[]);
+    }
+}
+
+#[test]
+fn every_flag_has_its_twin_in_the_environment() {
+    let place = Place::new(Text::Chat);
+    let mut command = place.cera(&["run"]);
+    command.env("CERA_MODEL", &place.model).env("CERA_PROMPT", "hi").env("CERA_TEMP", "0");
+    command.env("CERA_TOKENS", "3").env("CERA_JSON", "1").env("CERA_DEVICE", "reference");
+    let answer = crate::object(&good(&mut command).out);
+    assert_eq!(answer["text"], "ABC");
+    bad(place.with_model(&["run", "-p", "x"]).env("CERA_TOP_P", "2"), 2, &["top_p"]);
+
+    // What --help says of each flag names the twin.
+    for command in ["run", "chat", "inspect", "plan", "tokenize", "logits", "bench", "pull", "list"] {
+        let help = good(&mut place.cera(&[command, "--help"])).out;
+        let flags = help.split("\n      --").skip(1).chain(help.split("\n  -").skip(1));
+        for flag in flags.map(|f| f.split("\n  -").next().unwrap().split("\n      --").next().unwrap()) {
+            let own = flag.contains("help") || flag.contains("version");
+            assert!(own || flag.contains("[env: CERA_"), "{command}: {flag}");
+        }
+    }
+}
+
+#[test]
+fn a_model_that_is_not_there_is_named() {
+    let place = Place::new(Text::Chat);
+    for command in ["run", "tokenize"] {
+        bad(&mut place.cera(&[command, "-m", "/no/such.gguf", "-p", "x"]), 1, &["/no/such.gguf"]);
+    }
+    for command in ["chat", "inspect", "plan", "bench", "pull"] {
+        bad(&mut place.cera(&[command, "-m", "/no/such.gguf"]), 1, &["/no/such.gguf"]);
+    }
+    bad(&mut place.cera(&["run", "-m", "gpt9", "-p", "x"]), 1, &["gpt9", "smollm2"]);
+    bad(&mut place.cera(&["pull", "gpt9"]), 1, &["gpt9", "smollm2"]);
+    bad(&mut place.cera(&["pull"]), 2, &[]);
+    bad(&mut place.cera(&["run", "-m", "smollm2", "-p", "x"]), 1, &["smollm2", "HF_HUB_OFFLINE"]);
+}
+
+#[test]
+fn a_file_that_is_no_model_is_refused() {
+    let place = Place::new(Text::Chat);
+    let junk = place.file("junk.gguf", "this is text");
+    bad(&mut place.cera(&["run", "-m", &junk, "-p", "x"]), 1, &["cera inspect"]);
+    let folder = crate::text(&place.folder);
+    bad(&mut place.cera(&["inspect", "-m", &folder]), 1, &["a directory"]);
+}
+
+#[test]
+fn lists_what_can_be_had() {
+    let place = Place::new(Text::Chat);
+    let list = good(&mut place.cera(&["list"])).out;
+    assert!(list.contains("smollm2") && list.contains("not fetched"), "{list}");
+    let objects = crate::objects(&good(&mut place.cera(&["list", "--json"])).out);
+    assert!(objects.iter().any(|o| o["name"] == "smollm2" && o["local"] == false));
+}
+
+#[test]
+fn pulls_a_path_by_giving_it_back() {
+    let place = Place::new(Text::Chat);
+    let out = good(&mut place.with_model(&["pull"])).out;
+    assert_eq!(out.trim_end(), crate::text(&place.model));
+    let object = crate::object(&good(&mut place.with_model(&["pull", "--json"])).out);
+    assert_eq!(object["path"], crate::text(&place.model));
+}

@@ -1,0 +1,342 @@
+//! A loaded model, and the step that everything else is made of.
+
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cera_backend::{BLOCK, Backend, KvShape, KvType, Loaded, Rows, SampleRow, SeqRows, StepOutput};
+use cera_gguf::{Gguf, Metadata};
+use cera_plan::Plan;
+use cera_token::Tokenizer;
+
+use crate::blocks::BlockPool;
+use crate::weights::FileWeights;
+use crate::{Error, Progress, Sequence};
+
+/// The context where none is asked for, in tokens, unless the model's own is shorter.
+pub const DEFAULT_CONTEXT: usize = 4096;
+
+/// The most rows of a step where no number is asked for.
+pub const DEFAULT_MAX_ROWS: usize = 512;
+
+/// How to load a model.
+#[derive(Clone)]
+pub struct Options<'a> {
+    /// The most tokens that a sequence may have. `None`: the model's own context, at most [`DEFAULT_CONTEXT`].
+    pub context: Option<usize>,
+    /// The most rows of one step, which is how many tokens of a prompt go through the model at once. At least 1.
+    pub max_rows: usize,
+    /// How many sequences of full length the cache has room for. At least 1.
+    pub sequences: usize,
+    /// Whether to load the file's tokenizer. Without it the engine takes and gives token ids alone.
+    pub text: bool,
+    /// The pre-tokenizer's name, in place of the one that the file gives.
+    pub pre: Option<&'a str>,
+    /// Told how the load gets on.
+    pub progress: Option<Progress<'a>>,
+}
+
+impl Default for Options<'_> {
+    fn default() -> Self {
+        Self {
+            context: None,
+            max_rows: DEFAULT_MAX_ROWS,
+            sequences: 1,
+            text: true,
+            pre: None,
+            progress: None,
+        }
+    }
+}
+
+/// A loaded model.
+pub struct Engine {
+    file: Gguf,
+    plan: Plan,
+    backend: &'static str,
+    loaded: Box<dyn Loaded>,
+    tokenizer: Option<Tokenizer>,
+    pool: BlockPool,
+    context: usize,
+    max_rows: usize,
+    vocabulary: usize,
+    out: StepOutput,
+    load_time: Duration,
+}
+
+/// One sequence's share of a step.
+pub struct Part<'a> {
+    /// The sequence, of this engine.
+    pub sequence: &'a mut Sequence,
+    /// How many of its pending tokens go through the model: at least 1.
+    pub rows: usize,
+    /// What is wanted of them.
+    pub want: Want,
+}
+
+/// What a step gives back of a sequence's rows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Want {
+    /// Nothing: the rows only fill the cache.
+    Nothing,
+    /// The most likely token after the last row.
+    Token,
+    /// The most likely token after the last row, and its logits.
+    Logits,
+    /// The same of every row.
+    AllLogits,
+}
+
+impl Engine {
+    /// Opens a GGUF file and loads it into a backend.
+    ///
+    /// # Errors
+    /// Whatever is wrong with the file, its architecture, its tokenizer or the options, in one sentence that
+    /// names it.
+    pub fn load(path: &Path, backend: Box<dyn Backend>, options: &Options<'_>) -> Result<Self, Error> {
+        let start = Instant::now();
+        let mut engine = Self::from_file(Gguf::open(path)?, backend, options)?;
+        engine.load_time = start.elapsed();
+        Ok(engine)
+    }
+
+    /// Loads an open file into a backend.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load).
+    pub fn from_file(
+        file: Gguf,
+        mut backend: Box<dyn Backend>,
+        options: &Options<'_>,
+    ) -> Result<Self, Error> {
+        let start = Instant::now();
+        let model = cera_arch::build(&file)?;
+        let plan = cera_plan::fuse(model.plan, &|op| backend.takes(op));
+        let context = context(options.context, model.context_length)?;
+        let kv = kv_shape(context, options)?;
+        // The tokenizer of a small model takes as long as its weights: one thread each.
+        let (tokenizer, loaded) = thread::scope(|scope| {
+            let tokenizer =
+                scope.spawn(|| if options.text { tokenizer(file.metadata(), options.pre) } else { Ok(None) });
+            let loaded = backend.load(&FileWeights::new(&file, &plan, options.progress), &plan, &kv);
+            (tokenizer.join(), loaded)
+        });
+        let tokenizer = tokenizer.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+        let vocabulary = plan.vocabulary();
+        if let Some(tokens) = tokenizer.as_ref().map(Tokenizer::len).filter(|&n| n > vocabulary) {
+            return Err(Error::Option(format!(
+                "the tokenizer has {tokens} tokens, but the model knows only {vocabulary}"
+            )));
+        }
+        Ok(Self {
+            backend: backend.name(),
+            loaded: loaded?,
+            tokenizer,
+            pool: BlockPool::new(u32::try_from(kv.blocks).unwrap_or(u32::MAX)),
+            context,
+            max_rows: kv.max_rows,
+            vocabulary,
+            out: StepOutput::default(),
+            load_time: start.elapsed(),
+            file,
+            plan,
+        })
+    }
+
+    /// An empty sequence.
+    pub fn sequence(&self) -> Sequence {
+        Sequence::new(self.pool.table(), self.context, self.vocabulary)
+    }
+
+    /// Runs one step: the next pending tokens of one or more sequences, side by side. What a sequence gets does
+    /// not depend on the others, nor on how its tokens are divided into steps.
+    ///
+    /// The output holds the parts' results in order: one token for [`Want::Token`] and [`Want::Logits`], one a
+    /// row for [`Want::AllLogits`]; and as many times [`vocabulary`](Self::vocabulary) logits where logits are
+    /// wanted. It is good until the next step, and may be written to.
+    ///
+    /// # Errors
+    /// [`Error::Request`] for parts that make no step, [`Error::Blocks`] where the cache is full,
+    /// [`Error::Backend`]. The sequences' tokens stay pending then.
+    pub fn step(&mut self, parts: &mut [Part<'_>]) -> Result<&mut StepOutput, Error> {
+        self.check(parts)?;
+        let needed = parts.iter().map(|p| p.sequence.table.missing(p.end())).sum();
+        let free = self.pool.free();
+        if needed > free {
+            return Err(Error::Blocks { needed, free });
+        }
+        for p in parts.iter_mut() {
+            let end = p.end();
+            p.sequence.table.grow(end)?;
+        }
+        let mut tokens = Vec::new();
+        let mut seqs = Vec::with_capacity(parts.len());
+        let mut sample = Vec::new();
+        for p in parts.iter() {
+            let first = tokens.len();
+            tokens.extend(p.sequence.pending().iter().take(p.rows));
+            let end = tokens.len();
+            let first_pos = p.sequence.stored();
+            seqs.push(SeqRows { rows: first..end, first_pos, blocks: p.sequence.table.blocks() });
+            let logits = matches!(p.want, Want::Logits | Want::AllLogits);
+            let wanted = match p.want {
+                Want::Nothing => end..end,
+                Want::Token | Want::Logits => end.saturating_sub(1)..end,
+                Want::AllLogits => first..end,
+            };
+            sample.extend(wanted.map(|row| SampleRow { row, logits }));
+        }
+        self.loaded.step(&Rows { tokens: &tokens, seqs: &seqs }, &sample, &mut self.out)?;
+        for p in parts.iter_mut() {
+            p.sequence.advance(p.rows);
+        }
+        Ok(&mut self.out)
+    }
+
+    /// What the last step gave.
+    pub fn output(&mut self) -> &mut StepOutput {
+        &mut self.out
+    }
+
+    fn check(&self, parts: &[Part<'_>]) -> Result<(), Error> {
+        let rows = parts.iter().fold(0usize, |sum, p| sum.saturating_add(p.rows));
+        if rows > self.max_rows {
+            return Err(Error::Request(format!("{rows} rows, but a step has at most {}", self.max_rows)));
+        }
+        if parts.is_empty() {
+            return Err(Error::Request("a step needs a sequence".into()));
+        }
+        for p in parts {
+            if !p.sequence.table.pool().is(&self.pool) {
+                return Err(Error::Request("a sequence belongs to another engine".into()));
+            }
+            let pending = p.sequence.pending().len();
+            if p.rows == 0 || p.rows > pending {
+                let rows = p.rows;
+                return Err(Error::Request(format!(
+                    "{rows} rows of a sequence with {pending} pending tokens"
+                )));
+            }
+        }
+        Ok(())
+    }
+
+    /// The tokenizer.
+    ///
+    /// # Errors
+    /// [`Error::NoTokenizer`] where the file has none, or it was not to be loaded.
+    pub fn tokenizer(&self) -> Result<&Tokenizer, Error> {
+        self.tokenizer.as_ref().ok_or(Error::NoTokenizer)
+    }
+
+    /// The file's keys and values.
+    pub fn metadata(&self) -> &Metadata {
+        self.file.metadata()
+    }
+
+    /// The plan as the backend runs it.
+    pub fn plan(&self) -> &Plan {
+        &self.plan
+    }
+
+    /// The backend's name.
+    pub fn backend(&self) -> &'static str {
+        self.backend
+    }
+
+    /// Number of token ids, and of logits in a row.
+    pub fn vocabulary(&self) -> usize {
+        self.vocabulary
+    }
+
+    /// The most tokens of a sequence.
+    pub fn context(&self) -> usize {
+        self.context
+    }
+
+    /// The most rows of a step.
+    pub fn max_rows(&self) -> usize {
+        self.max_rows
+    }
+
+    /// Positions of the cache that no sequence holds.
+    pub fn free_positions(&self) -> usize {
+        self.pool.free() * BLOCK
+    }
+
+    /// Bytes of the weights, as the file stores them.
+    pub fn weight_bytes(&self) -> u64 {
+        crate::weights::weight_bytes(&self.plan)
+    }
+
+    /// How long the load took.
+    pub fn load_time(&self) -> Duration {
+        self.load_time
+    }
+}
+
+impl Part<'_> {
+    /// Positions that the sequence takes in the cache once the step is done.
+    fn end(&self) -> usize {
+        self.sequence.stored().saturating_add(self.rows)
+    }
+}
+
+/// The tokenizer of a file, with another pre-tokenizer where `pre` names one; `None` where the file has none.
+///
+/// # Errors
+/// [`Error::File`] and [`Error::Token`] for a tokenizer that cannot be used.
+pub fn tokenizer(metadata: &Metadata, pre: Option<&str>) -> Result<Option<Tokenizer>, Error> {
+    match metadata.str("tokenizer.ggml.model")? {
+        None | Some("no_vocab" | "none") => Ok(None),
+        Some(_) => Ok(Some(Tokenizer::from_gguf(metadata, pre)?)),
+    }
+}
+
+/// The context to load for, given what is asked and what the model was trained for.
+fn context(asked: Option<usize>, model: usize) -> Result<usize, Error> {
+    match asked.unwrap_or(model.min(DEFAULT_CONTEXT)) {
+        0 => Err(Error::Option("a context of 0 tokens holds nothing".into())),
+        context if context > model => Err(Error::Option(format!(
+            "a context of {context} tokens is asked for, but the model was trained for {model}"
+        ))),
+        context => Ok(context),
+    }
+}
+
+fn kv_shape(context: usize, options: &Options<'_>) -> Result<KvShape, Error> {
+    if options.max_rows == 0 || options.sequences == 0 {
+        return Err(Error::Option("steps of 0 rows, or a cache for 0 sequences, are no use".into()));
+    }
+    let blocks = context.div_ceil(BLOCK).checked_mul(options.sequences);
+    // Ids are 32 bits wide.
+    let blocks = blocks.filter(|&b| u32::try_from(b).is_ok());
+    let too_long =
+        || Error::Option(format!("a cache of {} x {context} tokens is too large", options.sequences));
+    let blocks = blocks.ok_or_else(too_long)?;
+    // More rows than the cache has positions could never be used, and buffers are sized by them.
+    Ok(KvShape { ty: KvType::F16, blocks, max_rows: options.max_rows.min(blocks.saturating_mul(BLOCK)) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_context_is_what_is_asked_within_what_the_model_has() {
+        assert_eq!(context(None, 131_072).unwrap(), DEFAULT_CONTEXT);
+        assert_eq!(context(None, 512).unwrap(), 512);
+        assert_eq!(context(Some(8192), 131_072).unwrap(), 8192);
+        let error = context(Some(8193), 8192).unwrap_err().to_string();
+        assert!(error.contains("8193") && error.contains("8192"), "{error}");
+        assert!(context(Some(0), 512).is_err() && context(None, 0).is_err());
+    }
+
+    #[test]
+    fn the_cache_has_whole_blocks_for_each_sequence() {
+        let shape = |context, sequences| kv_shape(context, &Options { sequences, ..Options::default() });
+        assert_eq!(shape(BLOCK, 1).unwrap(), KvShape { ty: KvType::F16, blocks: 1, max_rows: BLOCK });
+        assert_eq!(shape(BLOCK + 1, 3).unwrap().blocks, 6);
+        assert!(shape(usize::MAX, 2).is_err());
+    }
+}

@@ -1,0 +1,55 @@
+//! What the engine can fail with.
+
+/// A model that could not be loaded, or a request that could not be served.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The file cannot be read, or is not what it claims to be.
+    #[error(transparent)]
+    File(#[from] cera_gguf::Error),
+    /// The file's architecture or its tensors cannot be run.
+    #[error(transparent)]
+    Arch(#[from] cera_arch::Error),
+    /// The backend refused the model or failed in a step.
+    #[error(transparent)]
+    Backend(#[from] cera_backend::Error),
+    /// The file's tokenizer or template cannot be used.
+    #[error(transparent)]
+    Token(#[from] cera_token::Error),
+    /// A sampling parameter is out of range, or the logits cannot be sampled.
+    #[error(transparent)]
+    Sample(#[from] cera_sample::Error),
+    /// An option of the load, or a part of the file, contradicts the model.
+    #[error("{0}")]
+    Option(String),
+    /// The file has no tokenizer, and text was given or wanted.
+    #[error("the file has no tokenizer: it takes and gives token ids, not text")]
+    NoTokenizer,
+    /// A sequence would be longer than the context.
+    #[error("{tokens} tokens do not fit the context of {context}")]
+    Context {
+        /// Length that the sequence would have had.
+        tokens: usize,
+        /// The most that the engine was loaded for.
+        context: usize,
+    },
+    /// A token id that the model does not have.
+    #[error("token id {token} is not in the vocabulary of {vocabulary}")]
+    Vocabulary {
+        /// The id given.
+        token: u32,
+        /// Number of ids.
+        vocabulary: usize,
+    },
+    /// The cache is full: other sequences hold its blocks.
+    #[error("the cache has {free} free blocks, but the step needs {needed}")]
+    Blocks {
+        /// Blocks that the step needs more.
+        needed: usize,
+        /// Blocks that nobody holds.
+        free: usize,
+    },
+    /// The request contradicts itself.
+    #[error("{0}")]
+    Request(String),
+}
