@@ -8,7 +8,9 @@ use std::time::SystemTime;
 
 use chrono::{DateTime, Local};
 use minijinja::syntax::SyntaxConfig;
+use minijinja::value::ValueKind;
 use minijinja::{AutoEscape, Environment, ErrorKind, UndefinedBehavior, Value, context};
+use minijinja::{State, escape_formatter};
 use serde_json::Value as Json;
 
 use crate::json::to_json;
@@ -59,6 +61,11 @@ impl ChatTemplate {
         environment.set_auto_escape_callback(|_| AutoEscape::None);
         environment.set_undefined_behavior(UndefinedBehavior::Lenient);
         environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        // A list may hold another many times over: what printing it costs is paid for before it is printed.
+        environment.set_formatter(|out, state, value| {
+            charge(state, value, 0)?;
+            escape_formatter(out, state, value)
+        });
         environment.add_filter("tojson", to_json);
         environment.add_function("raise_exception", |message: String| -> Result<Value, minijinja::Error> {
             Err(minijinja::Error::new(ErrorKind::InvalidOperation, message.clone())
@@ -122,6 +129,30 @@ impl ChatTemplate {
             })?;
         Ok(Prompt { marked, marker })
     }
+}
+
+/// Deepest nesting that is printed: a template can nest deeper than any stack.
+const MAX_DEPTH: usize = 128;
+
+/// Pays for each value inside `value`.
+fn charge(state: &State<'_, '_>, value: &Value, depth: usize) -> Result<(), minijinja::Error> {
+    if !matches!(value.kind(), ValueKind::Seq | ValueKind::Iterable | ValueKind::Map) {
+        return Ok(());
+    }
+    if depth > MAX_DEPTH {
+        return Err(minijinja::Error::new(
+            ErrorKind::InvalidOperation,
+            "a value nested deeper than 128 levels",
+        ));
+    }
+    for item in value.try_iter()? {
+        state.consume_fuel(1)?;
+        match value.kind() {
+            ValueKind::Map => charge(state, &value.get_item(&item)?, depth + 1)?,
+            _ => charge(state, &item, depth + 1)?,
+        }
+    }
+    Ok(())
 }
 
 /// What `raise_exception` said.

@@ -322,17 +322,24 @@ impl KnownTexts {
     /// Finds the tokens that are structure by their text, and makes them control tokens.
     fn find(spec: &VocabSpec<'_>, kinds: &mut [Kind]) -> Self {
         let mut by_text = vec![None; EOG_TEXTS.len()];
+        let mut known = Vec::new();
         for (id, text) in (0u32..).zip(spec.tokens.iter()) {
-            if !matches!(text.as_bytes().first(), Some(b'<' | b'[' | b'_' | 0xE2)) {
-                continue;
+            if matches!(text.as_bytes().first(), Some(b'<' | b'[' | b'_' | 0xE2))
+                && (EOG_TEXTS.contains(&text.as_str()) || CONTROL_TEXTS.contains(&text.as_str()))
+            {
+                known.push((id, text.as_str()));
             }
-            let known = EOG_TEXTS.iter().position(|eog| eog == text);
-            if let Some(slot) = known.and_then(|place| by_text.get_mut(place)) {
+        }
+        // Where ordinary text merges into such a token, it is ordinary: `</s>` is an HTML tag to Qwen and Gemma 4.
+        known.retain(|&(id, text)| {
+            kinds.get(id as usize) != Some(&Kind::Normal) || !is_merged(&spec.merges, text)
+        });
+        for (id, text) in known {
+            let place = EOG_TEXTS.iter().position(|eog| *eog == text);
+            if let Some(slot) = place.and_then(|place| by_text.get_mut(place)) {
                 *slot = Some(id);
             }
-            if (known.is_some() || CONTROL_TEXTS.contains(&text.as_str()))
-                && let Some(kind) = kinds.get_mut(id as usize)
-            {
+            if let Some(kind) = kinds.get_mut(id as usize) {
                 *kind = Kind::Control;
             }
         }
@@ -348,19 +355,19 @@ impl KnownTexts {
         if calls && (has("<|return|>").is_some() || has("<|flush|>").is_some()) {
             eog.retain(|&id| Some(id) != has("<|end|>"));
         }
-        // Gemma 4 has `</s>` as an HTML tag.
-        if has("<|tool_response>").is_some()
-            && let Some(tag) = has("</s>").filter(|&id| spec.eos != Some(id))
-        {
-            eog.retain(|&id| id != tag);
-            if let Some(kind) = kinds.get_mut(tag as usize) {
-                *kind = Kind::Normal;
-            }
-        }
         eog.sort_unstable();
         eog.dedup();
         Self { eot: by_text.iter().take(TURN_ENDS).copied().flatten().next(), eog }
     }
+}
+
+/// Whether some merge gives `text`.
+fn is_merged(merges: &[String], text: &str) -> bool {
+    let gives = |merge: &String| {
+        let space = merge.bytes().skip(1).position(|byte| byte == b' ')? + 1;
+        Some(text.strip_prefix(merge.get(..space)?)? == merge.get(space + 1..)?)
+    };
+    merges.iter().any(|merge| merge.len() == text.len() + 1 && gives(merge) == Some(true))
 }
 
 /// The default ids of a SentencePiece vocabulary whose file names none (llama.cpp's, and Llama 2's own).
