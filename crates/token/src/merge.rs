@@ -125,7 +125,7 @@ mod tests {
             let start: Vec<Symbol> = ids.iter().zip(0usize..).map(|(&id, i)| Symbol { start: i, end: i + 1, id }).collect();
             let pair = |a: Symbol, b: Symbol| {
                 let hash = (a.id.wrapping_mul(31) ^ b.id.wrapping_mul(17) ^ seed).wrapping_mul(0x9E37_79B1) >> 16;
-                (hash % 3 != 0).then_some((hash % 7, hash % 6))
+                (!hash.is_multiple_of(3)).then_some((hash % 7, hash % 6))
             };
             let (mut by_scan, mut by_heap) = (start.clone(), start);
             scan(&mut by_scan, pair);

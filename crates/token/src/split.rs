@@ -318,7 +318,7 @@ impl Splitter {
 
     /// Cuts `text` into words, which follow each other without gaps.
     pub fn split(&self, text: &str) -> Vec<Range<usize>> {
-        let mut pieces = vec![0..text.len()];
+        let mut pieces: Vec<Range<usize>> = std::iter::once(0..text.len()).collect();
         let mut cut = Vec::new();
         for step in &self.steps {
             cut.clear();
@@ -350,7 +350,7 @@ impl Step {
                 let mut left = found.as_str().chars().count();
                 for (i, _) in found.as_str().char_indices().skip(1) {
                     left -= 1;
-                    if left % 3 == 0 {
+                    if left.is_multiple_of(3) {
                         push(start, found.start() + i);
                         start = found.start() + i;
                     }

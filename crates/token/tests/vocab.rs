@@ -7,7 +7,7 @@ use common::{bpe, spm, tokenizer};
 use proptest::prelude::*;
 
 fn refused(spec: VocabSpec<'_>) -> Error {
-    Tokenizer::new(spec).err().expect("must be refused")
+    Tokenizer::new(spec).expect_err("must be refused")
 }
 
 #[test]
