@@ -7,14 +7,14 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cera_backend::{
-    BLOCK, BlockId, Error, KvShape, Loaded, Rows, SampleRow, SeqRows, StepOutput, check_step,
+    BLOCK, BlockId, Error, KvShape, KvType, Loaded, Rows, SampleRow, SeqRows, StepOutput, check_step,
 };
 use cera_plan::arena::Arena;
 use cera_plan::{Attention, KvLayer, Norm, Op, Plan, RowSet, Val};
 
 use crate::format::{ActGroup, GROUP, PANEL};
 use crate::kernels::Kernels;
-use crate::kernels::attend::{Cache, Queries, Scratch};
+use crate::kernels::attend::{Cache, Queries, Scratch, Stored};
 use crate::kernels::linear::Input;
 use crate::pool::{Pool, Team};
 use crate::shared::Shared;
@@ -56,16 +56,81 @@ struct Core {
 
 /// One layer's keys and values; the layout is [`Cache`]'s.
 struct LayerCache {
-    k: Shared<u16>,
-    v: Shared<u16>,
+    k: Store,
+    v: Store,
     heads: usize,
     head_dim: usize,
+}
+
+/// Memory of the cache.
+enum Store {
+    F32(Shared<f32>),
+    F16(Shared<u16>),
+}
+
+impl Store {
+    fn new(ty: KvType, shape: &[usize]) -> Result<Store, Error> {
+        Ok(match ty {
+            KvType::F32 => Store::F32(memory("the key-value cache", shape)?),
+            KvType::F16 => Store::F16(memory("the key-value cache", shape)?),
+        })
+    }
+
+    /// All of it.
+    ///
+    /// # Safety
+    /// No thread writes what the holder reads.
+    unsafe fn read(&self) -> Stored<'_> {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                Store::F32(x) => Stored::F32(x.read(0..x.len())),
+                Store::F16(x) => Stored::F16(x.read(0..x.len())),
+            }
+        }
+    }
+
+    /// Stores a head's numbers at `at`, `at + stride`, and so on.
+    ///
+    /// # Safety
+    /// Nobody else reads or writes them at the same time.
+    unsafe fn write(&self, kernels: &Kernels, x: &[f32], at: usize, stride: usize, narrow: &mut [u16]) {
+        match self {
+            Store::F32(store) => {
+                for (i, v) in x.iter().enumerate() {
+                    // SAFETY: the caller's promise.
+                    unsafe { store.put(at + i * stride, *v) };
+                }
+            }
+            Store::F16(store) => {
+                let narrow = &mut narrow[..x.len()];
+                (kernels.to_f16)(x, narrow);
+                for (i, v) in narrow.iter().enumerate() {
+                    // SAFETY: the caller's promise.
+                    unsafe { store.put(at + i * stride, *v) };
+                }
+            }
+        }
+    }
+
+    /// Copies `len` numbers.
+    ///
+    /// # Safety
+    /// The ranges do not overlap, and no thread uses the cache.
+    unsafe fn copy(&self, from: usize, to: usize, len: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                Store::F32(x) => x.write(to..to + len).copy_from_slice(x.read(from..from + len)),
+                Store::F16(x) => x.write(to..to + len).copy_from_slice(x.read(from..from + len)),
+            }
+        }
+    }
 }
 
 /// Rows normalised and quantized for a product.
 struct Prepared {
     f: Shared<f32>,
-    q: Shared<i8>,
     groups: Shared<ActGroup>,
 }
 
@@ -146,7 +211,6 @@ impl Prepared {
     fn new(rows: usize, cols: usize) -> Result<Prepared, Error> {
         Ok(Prepared {
             f: memory("activations", &[rows, cols])?,
-            q: memory("activations", &[rows, cols])?,
             groups: memory("activations", &[rows, cols.div_ceil(GROUP)])?,
         })
     }
@@ -175,8 +239,8 @@ impl Runner {
         for layer in &plan.kv {
             let shape = [kv.blocks, layer.heads, layer.head_dim, BLOCK];
             cache.push(LayerCache {
-                k: memory("the key-value cache", &shape)?,
-                v: memory("the key-value cache", &shape)?,
+                k: Store::new(kv.ty, &shape)?,
+                v: Store::new(kv.ty, &shape)?,
                 heads: layer.heads,
                 head_dim: layer.head_dim,
             });
@@ -193,7 +257,7 @@ impl Runner {
                 attended: vec![0.0; QUERIES * head],
                 positions: Vec::with_capacity(QUERIES),
                 heads: vec![0.0; widest],
-                narrow: vec![0; widest],
+                narrow: vec![0; head],
             });
         }
         let mut turns = Vec::new();
@@ -299,7 +363,7 @@ impl Loaded for Runner {
                 let (from, to) = (from.0 as usize * len, to.0 as usize * len);
                 for part in [&layer.k, &layer.v] {
                     // SAFETY: no thread runs now, and the two blocks are different.
-                    unsafe { part.write(to..to + len).copy_from_slice(part.read(from..from + len)) };
+                    unsafe { part.copy(from, to, len) };
                 }
             }
         }
@@ -559,20 +623,13 @@ impl Core {
         let (dim, position) = (cache.head_dim, self.step.positions[r]);
         let block = self.step.blocks_of(self.step.seq_of[r])[position / BLOCK].0 as usize;
         let slot = position % BLOCK;
-        let narrow = &mut narrow[..k.len()];
-        (self.kernels.to_f16)(k, narrow);
-        for (h, head) in narrow.chunks_exact(dim).enumerate() {
-            let at = (block * cache.heads + h) * dim * BLOCK + slot;
-            for (d, v) in head.iter().enumerate() {
-                // SAFETY: this slot of the block belongs to this row alone.
-                unsafe { cache.k.put(at + d * BLOCK, *v) };
+        for (h, (k, v)) in k.chunks_exact(dim).zip(v.chunks_exact(dim)).enumerate() {
+            let head = (block * cache.heads + h) * dim * BLOCK;
+            // SAFETY: this slot of the block belongs to this row alone.
+            unsafe {
+                cache.k.write(&self.kernels, k, head + slot, BLOCK, narrow);
+                cache.v.write(&self.kernels, v, head + slot * dim, 1, narrow);
             }
-        }
-        (self.kernels.to_f16)(v, narrow);
-        for (h, head) in narrow.chunks_exact(dim).enumerate() {
-            let at = ((block * cache.heads + h) * BLOCK + slot) * dim;
-            // SAFETY: as above.
-            unsafe { cache.v.write(at..at + dim) }.copy_from_slice(head);
         }
     }
 
@@ -590,9 +647,8 @@ impl Core {
         if linear.quantized {
             let per_row = cols / GROUP;
             // SAFETY: as above.
-            let (q, groups) =
-                unsafe { (to.q.write(range), to.groups.write(at * per_row..(at + 1) * per_row)) };
-            (self.kernels.quantize)(row, q, groups);
+            let groups = unsafe { to.groups.write(at * per_row..(at + 1) * per_row) };
+            (self.kernels.quantize)(row, groups);
         }
     }
 
@@ -624,7 +680,6 @@ impl Core {
                     Some(_) => prepared.f.read(0..n * cols),
                     None => self.read(linear.x, 0..n),
                 },
-                q: if linear.quantized { prepared.q.read(0..n * cols) } else { &[] },
                 groups: if linear.quantized { prepared.groups.read(0..groups) } else { &[] },
             }
         };
@@ -731,10 +786,7 @@ impl Core {
         let attention = op.attention;
         let cache = &self.cache[op.layer.index()];
         // SAFETY: the rows' keys and values were stored by an earlier stage.
-        let cache = unsafe {
-            let len = self.kv_shape.blocks * cache.heads * cache.head_dim * BLOCK;
-            Cache { k: cache.k.read(0..len), v: cache.v.read(0..len) }
-        };
+        let cache = unsafe { Cache { k: cache.k.read(), v: cache.v.read() } };
         let group = attention.heads / attention.kv_heads;
         // A task is up to 16 of a sequence's (row, query head) pairs that share a head of the cache. Tasks with the
         // longest way through the cache are claimed first.

@@ -27,6 +27,11 @@ impl<T> Shared<T> {
         Shared(values.into_iter().map(UnsafeCell::new).collect())
     }
 
+    /// Elements.
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// The elements of a range.
     ///
     /// # Safety

@@ -30,7 +30,7 @@ pub use q8_0::Q8_0;
 
 use cera_quant::Type;
 
-use crate::simd::{STEPS, Simd};
+use crate::simd::{Bytes32, STEPS, Simd};
 
 /// Rows of a panel.
 pub const PANEL: usize = 16;
@@ -44,10 +44,12 @@ pub const PLANE: usize = 64;
 /// Bytes of one f16 for each row of a panel.
 pub const HALVES: usize = 2 * PANEL;
 
-/// What the kernels need to know of a group of 32 activations, beside the bytes.
+/// A group of 32 quantized activations: `x` is about `scale * q`.
 #[derive(Clone, Copy, Default, PartialEq, Debug, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
 pub struct ActGroup {
+    /// The 32 bytes, each within -127..=127.
+    pub q: Bytes32,
     /// `max |x| / 127`.
     pub scale: f32,
     /// The sum of the 32 bytes, times the scale.
@@ -77,8 +79,8 @@ pub trait Format: 'static {
 
     /// Loads group `g` of rows `first..first + LANES` of a panel's block.
     fn unpack<S: Simd>(s: S, panel: &[u8], g: usize, first: usize) -> Self::Group<S>;
-    /// Adds the group's dot product with 32 activations to `acc`, as the numeric contract says.
-    fn accumulate<S: Simd>(s: S, w: &Self::Group<S>, x: &[i8], a: &ActGroup, acc: S::F) -> S::F;
+    /// Adds the group's dot product with a group of activations to `acc`, as the numeric contract says.
+    fn accumulate<S: Simd>(s: S, w: &Self::Group<S>, a: &ActGroup, acc: S::F) -> S::F;
 }
 
 /// A row's group of 32 numbers of up to 8 bits: one u32 holds the four of a step.

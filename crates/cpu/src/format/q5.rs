@@ -63,8 +63,8 @@ impl Format for Q5_0 {
     }
 
     #[inline(always)]
-    fn accumulate<S: Simd>(s: S, (w, d): &Self::Group<S>, x: &[i8], a: &ActGroup, acc: S::F) -> S::F {
-        let isum = s.sub_i(s.dot_unsigned::<31>(w, x), s.splat_i(16 * a.sum));
+    fn accumulate<S: Simd>(s: S, (w, d): &Self::Group<S>, a: &ActGroup, acc: S::F) -> S::F {
+        let isum = s.sub_i(s.dot_unsigned::<31>(w, &a.q), s.splat_i(16 * a.sum));
         scaled(s, isum, *d, a, acc)
     }
 }
@@ -96,8 +96,8 @@ impl Format for Q5_1 {
     }
 
     #[inline(always)]
-    fn accumulate<S: Simd>(s: S, (w, d, m): &Self::Group<S>, x: &[i8], a: &ActGroup, acc: S::F) -> S::F {
-        let acc = scaled(s, s.dot_unsigned::<31>(w, x), *d, a, acc);
+    fn accumulate<S: Simd>(s: S, (w, d, m): &Self::Group<S>, a: &ActGroup, acc: S::F) -> S::F {
+        let acc = scaled(s, s.dot_unsigned::<31>(w, &a.q), *d, a, acc);
         s.fma(*m, s.splat(a.sum_scaled), acc)
     }
 }

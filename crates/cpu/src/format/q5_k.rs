@@ -55,7 +55,7 @@ impl Format for Q5K {
     }
 
     #[inline(always)]
-    fn accumulate<S: Simd>(s: S, (w, d, m): &KGroup<S>, x: &[i8], a: &ActGroup, acc: S::F) -> S::F {
-        accumulate(s, s.dot_unsigned::<31>(w, x), *d, *m, a, acc)
+    fn accumulate<S: Simd>(s: S, (w, d, m): &KGroup<S>, a: &ActGroup, acc: S::F) -> S::F {
+        accumulate(s, s.dot_unsigned::<31>(w, &a.q), *d, *m, a, acc)
     }
 }

@@ -101,10 +101,10 @@ impl Format for Q6K {
     }
 
     #[inline(always)]
-    fn accumulate<S: Simd>(s: S, (w, sc, d): &Self::Group<S>, x: &[i8], a: &ActGroup, acc: S::F) -> S::F {
+    fn accumulate<S: Simd>(s: S, (w, sc, d): &Self::Group<S>, a: &ActGroup, acc: S::F) -> S::F {
         // sum of sc * (q - 32) * x, the 32 taken out of the sum.
         let offset = s.shl_i::<5>(s.dot_pair(sc.pair, s.splat_i(a.pair)));
-        let isum = s.sub_i(s.dot_halves(w, x, sc), offset);
+        let isum = s.sub_i(s.dot_halves(w, &a.q, sc), offset);
         scaled(s, isum, *d, a, acc)
     }
 }

@@ -39,7 +39,7 @@ impl Format for Q8_0 {
     }
 
     #[inline(always)]
-    fn accumulate<S: Simd>(s: S, (w, d): &Self::Group<S>, x: &[i8], a: &ActGroup, acc: S::F) -> S::F {
-        scaled(s, s.dot_signed(w, x, a.sum), *d, a, acc)
+    fn accumulate<S: Simd>(s: S, (w, d): &Self::Group<S>, a: &ActGroup, acc: S::F) -> S::F {
+        scaled(s, s.dot_signed(w, &a.q, a.sum), *d, a, acc)
     }
 }

@@ -9,7 +9,7 @@
 use cera_backend::{BLOCK, BlockId};
 use cera_plan::Attention;
 
-use crate::simd::{SUMS, Simd, exp, sum16, tanh};
+use crate::simd::{SUMS, Simd, exp, sum16, tanh, unroll};
 
 /// Positions of one softmax state.
 pub const SPAN: usize = 512;
@@ -17,13 +17,22 @@ pub const SPAN: usize = 512;
 /// The greatest head that the kernel's buffers hold.
 pub const MAX_HEAD: usize = 512;
 
-/// One layer's cache. Keys of a block and head are `[head_dim][32]`, values `[32][head_dim]`, all f16.
+/// One layer's cache. Keys of a block and head are `[head_dim][32]`, values `[32][head_dim]`.
 #[derive(Clone, Copy)]
 pub struct Cache<'a> {
     /// `[blocks, heads, head_dim, 32]`.
-    pub k: &'a [u16],
+    pub k: Stored<'a>,
     /// `[blocks, heads, 32, head_dim]`.
-    pub v: &'a [u16],
+    pub v: Stored<'a>,
+}
+
+/// Numbers of the cache.
+#[derive(Clone, Copy)]
+pub enum Stored<'a> {
+    /// Single precision.
+    F32(&'a [f32]),
+    /// Half precision.
+    F16(&'a [u16]),
 }
 
 /// Query rows that share a head of the cache.
@@ -98,8 +107,8 @@ pub fn attend<S: Simd>(
         while block < end {
             let id = queries.blocks[block / BLOCK].0 as usize;
             let lies = (id * attention.kv_heads + queries.kv_head) * dim * BLOCK;
-            widen(s, &cache.k[lies..lies + dim * BLOCK], &mut scratch.keys);
-            widen(s, &cache.v[lies..lies + dim * BLOCK], &mut scratch.values);
+            widen(s, &cache.k, lies, &mut scratch.keys[..dim * BLOCK]);
+            widen(s, &cache.v, lies, &mut scratch.values[..dim * BLOCK]);
             let mut i = 0;
             while i < n {
                 if i + 2 <= n {
@@ -166,10 +175,17 @@ fn start(attention: &Attention, p: usize) -> usize {
     }
 }
 
+/// Numbers of the cache from `at` on, as f32.
 #[inline(always)]
-fn widen<S: Simd>(s: S, x: &[u16], out: &mut [f32]) {
-    for (x, out) in x.chunks_exact(S::LANES).zip(out.chunks_exact_mut(S::LANES)) {
-        s.store(s.load_f16(x), out);
+fn widen<S: Simd>(s: S, stored: &Stored<'_>, at: usize, out: &mut [f32]) {
+    match stored {
+        Stored::F32(x) => out.copy_from_slice(&x[at..at + out.len()]),
+        Stored::F16(x) => {
+            let x = &x[at..at + out.len()];
+            for (x, out) in x.chunks_exact(S::LANES).zip(out.chunks_exact_mut(S::LANES)) {
+                s.store(s.load_f16(x), out);
+            }
+        }
     }
 }
 
@@ -177,21 +193,21 @@ fn widen<S: Simd>(s: S, x: &[u16], out: &mut [f32]) {
 #[inline(always)]
 fn scores<S: Simd, const Q: usize>(s: S, q: &[f32], dim: usize, keys: &[f32]) -> [[f32; BLOCK]; Q] {
     let parts = BLOCK / S::LANES;
+    let mut rows = [&q[..0]; Q];
+    for i in 0..Q {
+        rows[i] = &q[i * dim..(i + 1) * dim];
+    }
     let mut acc = [[s.splat(0.0); 8]; Q];
     for (d, keys) in keys.chunks_exact(BLOCK).take(dim).enumerate() {
-        for p in 0..parts {
+        unroll!(p < parts of 8 {
             let k = s.load(&keys[p * S::LANES..]);
-            for i in 0..Q {
-                acc[i][p] = s.fma(s.splat(q[i * dim + d]), k, acc[i][p]);
-            }
-        }
+            unroll!(i < Q of 4 { acc[i][p] = s.fma(s.splat(rows[i][d]), k, acc[i][p]); });
+        });
     }
     let mut out = [[0.0; BLOCK]; Q];
-    for i in 0..Q {
-        for p in 0..parts {
-            s.store(acc[i][p], &mut out[i][p * S::LANES..]);
-        }
-    }
+    unroll!(i < Q of 4 {
+        unroll!(p < parts of 8 { s.store(acc[i][p], &mut out[i][p * S::LANES..]); });
+    });
     out
 }
 
@@ -273,20 +289,15 @@ fn weigh<S: Simd, const V: usize>(
     d: usize,
     sums: &mut [f32],
 ) {
+    let sums = &mut sums[d..d + V * S::LANES];
     let mut acc = [s.splat(0.0); V];
-    for i in 0..V {
-        acc[i] = s.load(&sums[d + i * S::LANES..]);
-    }
+    unroll!(i < V of 8 { acc[i] = s.load(&sums[i * S::LANES..]); });
     for (w, row) in weights.iter().zip(values.chunks_exact(dim)) {
         let w = s.splat(*w);
         let row = &row[d..d + V * S::LANES];
-        for i in 0..V {
-            acc[i] = s.fma(w, s.load(&row[i * S::LANES..]), acc[i]);
-        }
+        unroll!(i < V of 8 { acc[i] = s.fma(w, s.load(&row[i * S::LANES..]), acc[i]); });
     }
-    for i in 0..V {
-        s.store(acc[i], &mut sums[d + i * S::LANES..]);
-    }
+    unroll!(i < V of 8 { s.store(acc[i], &mut sums[i * S::LANES..]); });
 }
 
 /// Takes a finished span into the total.

@@ -6,17 +6,15 @@
 use half::{bf16, f16};
 
 use crate::format::{ActGroup, Format, GROUP, PANEL};
-use crate::simd::{Lanes16, SUMS, Simd, sum16};
+use crate::simd::{Lanes16, SUMS, Simd, sum16, unroll};
 
-/// The step's rows as a panel kernel reads them. Quantized panels use `q` and `groups`, float panels `f`.
+/// The step's rows as a panel kernel reads them. Quantized panels use `groups`, float panels `f`.
 #[derive(Clone, Copy)]
 pub struct Input<'a> {
     /// Columns of a row.
     pub cols: usize,
     /// `[rows, cols]`.
     pub f: &'a [f32],
-    /// `[rows, cols]`, each within -127..=127.
-    pub q: &'a [i8],
     /// `[rows, cols / 32]`.
     pub groups: &'a [ActGroup],
 }
@@ -31,31 +29,24 @@ fn tile<S: Simd, F: Format, const T: usize>(
     out: &mut [f32],
 ) {
     let passes = PANEL / S::LANES;
-    let (cols, per_row) = (x.cols, x.cols / GROUP);
-    let mut q = [&x.q[..0]; T];
-    let mut groups = [&x.groups[..0]; T];
+    let per_row = x.cols / GROUP;
+    let mut rows = [&x.groups[..0]; T];
     for t in 0..T {
-        q[t] = &x.q[(first + t) * cols..(first + t + 1) * cols];
-        groups[t] = &x.groups[(first + t) * per_row..(first + t + 1) * per_row];
+        rows[t] = &x.groups[(first + t) * per_row..(first + t + 1) * per_row];
     }
     let mut acc = [[s.splat(0.0); T]; 4];
     for (b, block) in panel.chunks_exact(F::PANEL_BYTES).enumerate() {
         for g in 0..F::GROUPS {
             let at = b * F::GROUPS + g;
-            for p in 0..passes {
+            unroll!(p < passes of 4 {
                 let w = F::unpack(s, block, g, p * S::LANES);
-                for t in 0..T {
-                    let x = &q[t][at * GROUP..(at + 1) * GROUP];
-                    acc[p][t] = F::accumulate(s, &w, x, &groups[t][at], acc[p][t]);
-                }
-            }
+                unroll!(t < T of 12 { acc[p][t] = F::accumulate(s, &w, &rows[t][at], acc[p][t]); });
+            });
         }
     }
-    for t in 0..T {
-        for p in 0..passes {
-            s.store(acc[p][t], &mut out[t * PANEL + p * S::LANES..]);
-        }
-    }
+    unroll!(t < T of 12 {
+        unroll!(p < passes of 4 { s.store(acc[p][t], &mut out[t * PANEL + p * S::LANES..]); });
+    });
 }
 
 /// Rows `first..first + rows` times one panel, `T`, then `U`, then one at a time.
@@ -148,17 +139,19 @@ fn float_tile<S: Simd, W: Float, const T: usize>(
     out: &mut [f32],
 ) {
     let parts = SUMS / S::LANES;
+    let mut rows = [&x.f[..0]; T];
+    for t in 0..T {
+        rows[t] = &x.f[(first + t) * x.cols..(first + t + 1) * x.cols];
+    }
     let mut acc: [Lanes16<S>; T] = [[s.splat(0.0); 4]; T];
     let whole = x.cols / SUMS * SUMS;
     let mut k = 0;
     while k < whole {
-        for p in 0..parts {
-            let at = k + p * S::LANES;
-            let v = W::load(s, &w[at..]);
-            for t in 0..T {
-                acc[t][p] = s.fma(v, s.load(&x.f[(first + t) * x.cols + at..]), acc[t][p]);
-            }
-        }
+        let w = &w[k..k + SUMS];
+        unroll!(p < parts of 4 {
+            let v = W::load(s, &w[p * S::LANES..]);
+            unroll!(t < T of 12 { acc[t][p] = s.fma(v, s.load(&rows[t][k + p * S::LANES..]), acc[t][p]); });
+        });
         k += SUMS;
     }
     if k < x.cols {
@@ -166,18 +159,16 @@ fn float_tile<S: Simd, W: Float, const T: usize>(
         for (t, w) in tail.iter_mut().zip(&w[k..x.cols]) {
             *t = W::widen(*w);
         }
-        for t in 0..T {
+        unroll!(t < T of 12 {
             let mut xs = [0.0; SUMS];
-            let row = (first + t) * x.cols;
-            xs[..x.cols - k].copy_from_slice(&x.f[row + k..row + x.cols]);
-            for p in 0..parts {
-                acc[t][p] = s.fma(s.load(&tail[p * S::LANES..]), s.load(&xs[p * S::LANES..]), acc[t][p]);
-            }
-        }
+            xs[..x.cols - k].copy_from_slice(&rows[t][k..]);
+            unroll!(p < parts of 4 {
+                let at = p * S::LANES;
+                acc[t][p] = s.fma(s.load(&tail[at..]), s.load(&xs[at..]), acc[t][p]);
+            });
+        });
     }
-    for t in 0..T {
-        out[t * PANEL + row] = sum16(s, &acc[t]);
-    }
+    unroll!(t < T of 12 { out[t * PANEL + row] = sum16(s, &acc[t]); });
 }
 
 /// [`panel`] for float weights; a panel of fewer than 16 rows is shorter.

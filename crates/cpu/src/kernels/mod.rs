@@ -23,7 +23,7 @@ pub type PanelFn = fn(&[u8], &Input<'_>, usize, usize, &mut [f32]);
 /// One tier's kernels, chosen once.
 pub struct Kernels {
     /// [`row::quantize`].
-    pub quantize: fn(&[f32], &mut [i8], &mut [ActGroup]),
+    pub quantize: fn(&[f32], &mut [ActGroup]),
     /// [`row::rms_norm`].
     pub rms_norm: fn(&[f32], &[f32], f32, &mut [f32]),
     /// [`row::glu`].
@@ -81,7 +81,7 @@ macro_rules! tier {
             /// The tier's kernels.
             pub fn table(_proof: $S) -> Kernels {
                 Kernels {
-                    quantize: shell!($S, $features, row::quantize, (x: &[f32], q: &mut [i8], g: &mut [ActGroup])),
+                    quantize: shell!($S, $features, row::quantize, (x: &[f32], groups: &mut [ActGroup])),
                     rms_norm: shell!($S, $features, row::rms_norm, (x: &[f32], w: &[f32], eps: f32, out: &mut [f32])),
                     glu: shell!($S, $features, row::glu, (act: Act, gate: &[f32], up: &[f32], out: &mut [f32])),
                     softcap: shell!($S, $features, row::softcap, (cap: f32, x: &[f32], out: &mut [f32])),

@@ -13,8 +13,8 @@ const TINY: f32 = 1e-30;
 /// that is not finite gets a scale that is not a number, so that the fault shows in every output.
 /// `x.len()` is a multiple of 32; `groups` has one for each.
 #[inline(always)]
-pub fn quantize<S: Simd>(s: S, x: &[f32], q: &mut [i8], groups: &mut [ActGroup]) {
-    for ((x, q), group) in x.chunks_exact(GROUP).zip(q.chunks_exact_mut(GROUP)).zip(groups) {
+pub fn quantize<S: Simd>(s: S, x: &[f32], groups: &mut [ActGroup]) {
+    for (x, group) in x.chunks_exact(GROUP).zip(groups) {
         // Magnitudes compare as integers, and a NaN is above all numbers.
         let magnitude = s.splat_i(0x7fff_ffff);
         let mut top = s.splat_i(0);
@@ -29,12 +29,12 @@ pub fn quantize<S: Simd>(s: S, x: &[f32], q: &mut [i8], groups: &mut [ActGroup])
         }
         let max = f32::from_bits(max);
         if !(TINY..=f32::MAX).contains(&max) {
-            q.fill(0);
             let scale = if max < TINY { 0.0 } else { f32::NAN };
-            *group = ActGroup { scale, sum_scaled: scale, sum: 0, pair: 0 };
+            *group = ActGroup { scale, sum_scaled: scale, ..ActGroup::default() };
             continue;
         }
         let inverse = s.splat(127.0 / max);
+        let q: &mut [i8] = bytemuck::cast_slice_mut(&mut group.q);
         for (x, q) in x.chunks_exact(S::LANES).zip(q.chunks_exact_mut(S::LANES)) {
             s.store_i8(s.round(s.mul(s.load(x), inverse)), q);
         }
@@ -44,9 +44,10 @@ pub fn quantize<S: Simd>(s: S, x: &[f32], q: &mut [i8], groups: &mut [ActGroup])
                 *half += i32::from(*q);
             }
         }
-        let (scale, sum) = (max / 127.0, half[0] + half[1]);
-        let pair = (half[0] & 0xffff) | half[1] << 16;
-        *group = ActGroup { scale, sum_scaled: sum as f32 * scale, sum, pair };
+        group.scale = max / 127.0;
+        group.sum = half[0] + half[1];
+        group.sum_scaled = group.sum as f32 * group.scale;
+        group.pair = (half[0] & 0xffff) | half[1] << 16;
     }
 }
 

@@ -4,7 +4,7 @@ use cera_backend::{BLOCK, BlockId};
 use cera_plan::{Act, Attention, RopeStyle};
 use cera_quant::Type;
 
-use super::attend::{Cache, Queries, Scratch};
+use super::attend::{Cache, Queries, Scratch, Stored};
 use super::linear::Input;
 use super::{Kernels, PanelFn};
 use crate::Tier;
@@ -93,23 +93,17 @@ fn random_rows(ty: Type, rows: usize, cols: usize, random: &mut Random) -> Vec<u
     }
 }
 
-struct Quantized {
-    q: Vec<i8>,
-    groups: Vec<ActGroup>,
-}
-
-fn quantize(kernels: &Kernels, x: &[f32], cols: usize) -> Quantized {
-    let rows = x.len() / cols;
-    let mut out = Quantized {
-        q: vec![0; x.len()],
-        groups: vec![ActGroup { scale: 0.0, sum_scaled: 0.0, sum: 0, pair: 0 }; rows * (cols / GROUP)],
-    };
-    let per_row = cols / GROUP;
-    for r in 0..rows {
-        let (q, g) = (&mut out.q[r * cols..(r + 1) * cols], &mut out.groups[r * per_row..(r + 1) * per_row]);
-        (kernels.quantize)(&x[r * cols..(r + 1) * cols], q, g);
+fn quantize(kernels: &Kernels, x: &[f32], cols: usize) -> Vec<ActGroup> {
+    let mut out = vec![ActGroup::default(); x.len() / GROUP];
+    for (x, out) in x.chunks_exact(cols).zip(out.chunks_exact_mut(cols / GROUP)) {
+        (kernels.quantize)(x, out);
     }
     out
+}
+
+/// The bytes of quantized rows.
+fn bytes_of(groups: &[ActGroup]) -> Vec<i8> {
+    groups.iter().flat_map(|g| g.q.iter().flat_map(|w| w.to_le_bytes().map(|b| b as i8))).collect()
 }
 
 fn multiply(kernel: PanelFn, m: &Matrix, input: &Input<'_>, first: usize, rows: usize) -> Vec<f32> {
@@ -132,7 +126,7 @@ fn products_agree_on_every_tier_in_every_format_and_number_of_rows() {
         x[cols..2 * cols].fill(1.0);
         x[2 * cols..3 * cols].fill(-3e4);
         let a = quantize(&scalar(), &x, cols);
-        let input = Input { cols, f: &x, q: &a.q, groups: &a.groups };
+        let input = Input { cols, f: &x, groups: &a };
         let all = same_bits(ty.name(), |k| {
             let m = Matrix::pack(k, ty, rows, cols, &bytes).unwrap();
             multiply(m.kernel, &m, &input, 0, steps)
@@ -156,6 +150,7 @@ fn products_agree_on_every_tier_in_every_format_and_number_of_rows() {
         // The meaning: decoded weights times the activations that the quantized bytes stand for.
         let mut w = vec![0.0; rows * cols];
         cera_quant::decode(ty, &bytes, &mut w).unwrap();
+        let q = bytes_of(&a);
         let is_float = matches!(ty, Type::F32 | Type::F16 | Type::BF16);
         for t in 0..steps {
             for r in 0..rows {
@@ -164,8 +159,8 @@ fn products_agree_on_every_tier_in_every_format_and_number_of_rows() {
                     let act = match is_float {
                         true => f64::from(x[t * cols + k]),
                         false => {
-                            let g = &a.groups[t * (cols / GROUP) + k / GROUP];
-                            f64::from(a.q[t * cols + k]) * f64::from(g.scale)
+                            let g = &a[t * (cols / GROUP) + k / GROUP];
+                            f64::from(q[t * cols + k]) * f64::from(g.scale)
                         }
                     };
                     sum += f64::from(w[r * cols + k]) * act;
@@ -198,8 +193,8 @@ fn extreme_bytes_do_not_overflow_the_integer_dot() {
             for sign in [1.0, -1.0] {
                 let x = vec![sign; cols];
                 let a = quantize(&scalar(), &x, cols);
-                assert!(a.q.iter().all(|q| i32::from(*q) == 127 * sign as i32));
-                let input = Input { cols, f: &x, q: &a.q, groups: &a.groups };
+                assert!(bytes_of(&a).iter().all(|q| i32::from(*q) == 127 * sign as i32));
+                let input = Input { cols, f: &x, groups: &a };
                 let got = same_bits(ty.name(), |k| {
                     let m = Matrix::pack(k, ty, PANEL, cols, &bytes).unwrap();
                     multiply(m.kernel, &m, &input, 0, 1)
@@ -229,16 +224,15 @@ fn quantized_rows_agree_and_stay_within_half_a_step() {
     x[100] = 6e4;
     let expected = quantize(&scalar(), &x, x.len());
     for (tier, k) in others() {
-        let got = quantize(&k, &x, x.len());
-        assert_eq!(got.q, expected.q, "{tier}");
-        assert_eq!(got.groups, expected.groups, "{tier}");
+        assert_eq!(quantize(&k, &x, x.len()), expected, "{tier}");
     }
+    let q = bytes_of(&expected);
     for (i, x) in x.iter().enumerate() {
-        let g = &expected.groups[i / GROUP];
-        let stands_for = f32::from(expected.q[i]) * g.scale;
+        let g = &expected[i / GROUP];
+        let stands_for = f32::from(q[i]) * g.scale;
         assert!((x - stands_for).abs() <= g.scale * 0.5001 + 1e-30, "{i}: {x} became {stands_for}");
     }
-    for (q, g) in expected.q.chunks(GROUP).zip(&expected.groups) {
+    for (q, g) in q.chunks(GROUP).zip(&expected) {
         let sum = |q: &[i8]| q.iter().map(|q| i32::from(*q)).sum::<i32>();
         assert_eq!(g.sum, sum(q));
         assert_eq!((g.pair as i16 as i32, g.pair >> 16), (sum(&q[..16]), sum(&q[16..])));
@@ -252,7 +246,7 @@ fn a_number_that_is_not_finite_shows_in_the_scale() {
         x[40] = bad;
         for tier in Tier::available() {
             let a = quantize(&Kernels::new(tier).unwrap(), &x, 64);
-            assert!(!a.groups[0].scale.is_nan() && a.groups[1].scale.is_nan(), "{tier} {bad}");
+            assert!(!a[0].scale.is_nan() && a[1].scale.is_nan(), "{tier} {bad}");
         }
     }
 }
@@ -364,6 +358,12 @@ struct TestCache {
     values: Vec<f32>,
 }
 
+impl TestCache {
+    fn stored(&self) -> Cache<'_> {
+        Cache { k: Stored::F16(&self.k), v: Stored::F16(&self.v) }
+    }
+}
+
 fn test_cache(heads: usize, dim: usize, positions: usize, random: &mut Random) -> TestCache {
     let used = positions.div_ceil(BLOCK);
     let total = used + 2;
@@ -405,7 +405,7 @@ fn attention_agrees_with_plain_softmax_and_does_not_depend_on_the_other_queries(
         let (heads, kv_heads) = (4, 2);
         let attention = Attention { heads, kv_heads, head_dim: dim, scale: 0.3, window, softcap };
         let c = test_cache(kv_heads, dim, positions, &mut random);
-        let cache = Cache { k: &c.k, v: &c.v };
+        let cache = c.stored();
         let at: Vec<usize> = [0, 1, 31, 32, positions / 2, positions - 2, positions - 1]
             .into_iter()
             .filter(|p| *p < positions)
@@ -460,7 +460,7 @@ fn attention_keeps_a_nan_in_a_query() {
         let mut out = vec![0.0; dim];
         let queries = Queries { q: &q, positions: &[599], blocks: &c.blocks, kv_head: 0 };
         let k = Kernels::new(tier).unwrap();
-        (k.attend)(&attention, &Cache { k: &c.k, v: &c.v }, &queries, &mut Scratch::new(1, dim), &mut out);
+        (k.attend)(&attention, &c.stored(), &queries, &mut Scratch::new(1, dim), &mut out);
         assert!(out.iter().all(|v| v.is_nan()), "{tier}");
     }
 }

@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{HalfScales, STEPS, SUMS, Simd};
+use super::{Bytes32, HalfScales, STEPS, SUMS, Simd, unroll};
 
 /// Proof that the processor has AVX2, FMA and F16C.
 #[derive(Clone, Copy)]
@@ -235,57 +235,52 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    fn dot_unsigned<const MAX: i32>(self, w: &[__m256i; STEPS], x: &[i8]) -> __m256i {
+    fn dot_unsigned<const MAX: i32>(self, w: &[__m256i; STEPS], x: &Bytes32) -> __m256i {
         // A 16-bit lane takes 2 * MAX * 127 a step: 8 steps of nibbles, 4 of 5 bits, 2 of 6 bits.
         let steps = (i16::MAX as i32 / (2 * MAX * 127)) as usize;
+        let one = x86!(_mm256_set1_epi16(1));
         let mut sum = self.splat_i(0);
-        for (w, x) in w.chunks(steps).zip(x[..32].chunks(4 * steps)) {
-            let mut narrow = self.products(w[0], x);
-            for (w, x) in w.iter().zip(x.chunks_exact(4)).skip(1) {
-                narrow = x86!(_mm256_add_epi16(narrow, self.products(*w, x)));
+        let mut narrow = sum;
+        unroll!(i < STEPS of 8 {
+            let products = self.products(w[i], x[i]);
+            narrow = if i % steps == 0 { products } else { x86!(_mm256_add_epi16(narrow, products)) };
+            if (i + 1) % steps == 0 {
+                let wide = self.dot_pair(narrow, one);
+                sum = if i < steps { wide } else { self.add_i(sum, wide) };
             }
-            sum = self.add_i(sum, self.dot_pair(narrow, x86!(_mm256_set1_epi16(1))));
-        }
+        });
         sum
     }
     #[inline(always)]
-    fn dot_signed(self, w: &[__m256i; STEPS], x: &[i8], _sum: i32) -> __m256i {
+    fn dot_signed(self, w: &[__m256i; STEPS], x: &Bytes32, _sum: i32) -> __m256i {
         // |w| * (x with w's sign): two products of at most 128 * 127 fit 16 bits.
+        let one = x86!(_mm256_set1_epi16(1));
         let mut sum = self.splat_i(0);
-        for (w, x) in w.iter().zip(x[..32].chunks_exact(4)) {
-            let products = x86!({
-                let x = _mm256_sign_epi8(broadcast(x), *w);
-                _mm256_maddubs_epi16(_mm256_abs_epi8(*w), x)
-            });
-            sum = self.add_i(sum, self.dot_pair(products, x86!(_mm256_set1_epi16(1))));
-        }
+        unroll!(i < STEPS of 8 {
+            let signed = x86!(_mm256_sign_epi8(_mm256_set1_epi32(x[i]), w[i]));
+            let products = x86!(_mm256_maddubs_epi16(_mm256_abs_epi8(w[i]), signed));
+            sum = self.add_i(sum, self.dot_pair(products, one));
+        });
         sum
     }
     #[inline(always)]
-    fn dot_halves(self, w: &[__m256i; STEPS], x: &[i8], s: &HalfScales<Self>) -> __m256i {
+    fn dot_halves(self, w: &[__m256i; STEPS], x: &Bytes32, s: &HalfScales<Self>) -> __m256i {
         // The multiplication that widens pairs to 32 bits is the one by the scale.
         let mut sum = self.splat_i(0);
-        for (i, (w, x)) in w.chunks_exact(2).zip(x[..32].chunks_exact(8)).enumerate() {
+        unroll!(i < 4 of 4 {
             let scale = if i < 2 { s.low_twice } else { s.high_twice };
-            let narrow = x86!(_mm256_add_epi16(self.products(w[0], x), self.products(w[1], &x[4..])));
+            let first = self.products(w[2 * i], x[2 * i]);
+            let narrow = x86!(_mm256_add_epi16(first, self.products(w[2 * i + 1], x[2 * i + 1])));
             sum = self.add_i(sum, self.dot_pair(narrow, scale));
-        }
+        });
         sum
     }
-}
-
-/// Four columns of activations, for every row.
-#[inline(always)]
-fn broadcast(x: &[i8]) -> __m256i {
-    let x: [i8; 4] = *x.first_chunk().expect("4 bytes");
-    // SAFETY: reached only through methods of `Avx2`, which proves the instruction; values only.
-    unsafe { _mm256_set1_epi32(i32::from_le_bytes(x.map(|b| b as u8))) }
 }
 
 impl Avx2 {
     /// Sums of two neighbouring products of unsigned weights with four columns of activations, as i16.
     #[inline(always)]
-    fn products(self, w: __m256i, x: &[i8]) -> __m256i {
-        x86!(_mm256_maddubs_epi16(w, broadcast(x)))
+    fn products(self, w: __m256i, x: i32) -> __m256i {
+        x86!(_mm256_maddubs_epi16(w, _mm256_set1_epi32(x)))
     }
 }

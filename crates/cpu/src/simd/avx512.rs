@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{HalfScales, STEPS, SUMS, Simd};
+use super::{Bytes32, HalfScales, STEPS, SUMS, Simd, unroll};
 
 /// Proof that the processor has AVX-512 F, BW, VL, DQ and VNNI.
 #[derive(Clone, Copy)]
@@ -231,41 +231,34 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    fn dot_unsigned<const MAX: i32>(self, w: &[__m512i; STEPS], x: &[i8]) -> __m512i {
-        self.chain(self.splat_i(0), w, &x[..32])
+    fn dot_unsigned<const MAX: i32>(self, w: &[__m512i; STEPS], x: &Bytes32) -> __m512i {
+        let mut sum = self.splat_i(0);
+        unroll!(i < STEPS of 8 { sum = self.step(sum, w[i], x[i]); });
+        sum
     }
     #[inline(always)]
-    fn dot_signed(self, w: &[__m512i; STEPS], x: &[i8], sum: i32) -> __m512i {
-        // VNNI multiplies unsigned by signed: w + 128 is unsigned, and 128 * sum(x) starts the sum.
+    fn dot_signed(self, w: &[__m512i; STEPS], x: &Bytes32, sum: i32) -> __m512i {
+        // VNNI multiplies unsigned by signed: w + 128 is unsigned, and -128 * sum(x) starts the sum.
+        let offset = self.splat_b(0x80);
         let mut acc = self.splat_i(-128 * sum);
-        for (w, x) in w.iter().zip(x[..32].chunks_exact(4)) {
-            acc = x86!(_mm512_dpbusd_epi32(acc, _mm512_xor_si512(*w, _mm512_set1_epi8(-128)), broadcast(x)));
-        }
+        unroll!(i < STEPS of 8 { acc = self.step(acc, x86!(_mm512_xor_si512(w[i], offset)), x[i]); });
         acc
     }
     #[inline(always)]
-    fn dot_halves(self, w: &[__m512i; STEPS], x: &[i8], s: &HalfScales<Self>) -> __m512i {
-        let low = self.chain(self.splat_i(0), &w[..4], &x[..16]);
-        let high = self.chain(self.splat_i(0), &w[4..], &x[16..32]);
+    fn dot_halves(self, w: &[__m512i; STEPS], x: &Bytes32, s: &HalfScales<Self>) -> __m512i {
+        let (mut low, mut high) = (self.splat_i(0), self.splat_i(0));
+        unroll!(i < 4 of 4 {
+            low = self.step(low, w[i], x[i]);
+            high = self.step(high, w[i + 4], x[i + 4]);
+        });
         x86!(_mm512_add_epi32(_mm512_mullo_epi32(low, s.low), _mm512_mullo_epi32(high, s.high)))
     }
 }
 
-/// Four columns of activations, for every row.
-#[inline(always)]
-fn broadcast(x: &[i8]) -> __m512i {
-    let x: [i8; 4] = *x.first_chunk().expect("4 bytes");
-    // SAFETY: reached only through methods of `Avx512`, which proves the instruction; values only.
-    unsafe { _mm512_set1_epi32(i32::from_le_bytes(x.map(|b| b as u8))) }
-}
-
 impl Avx512 {
-    /// Adds the products of unsigned weights with activations, four columns a step.
+    /// Adds the products of unsigned weights with four columns of activations.
     #[inline(always)]
-    fn chain(self, mut acc: __m512i, w: &[__m512i], x: &[i8]) -> __m512i {
-        for (w, x) in w.iter().zip(x.chunks_exact(4)) {
-            acc = x86!(_mm512_dpbusd_epi32(acc, *w, broadcast(x)));
-        }
-        acc
+    fn step(self, acc: __m512i, w: __m512i, x: i32) -> __m512i {
+        x86!(_mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(x)))
     }
 }

@@ -18,6 +18,26 @@ pub const SUMS: usize = 16;
 /// Steps of four columns in a group of 32.
 pub const STEPS: usize = 8;
 
+/// 32 signed bytes, the four of a step in one little-endian word, so that a step is one broadcast.
+pub type Bytes32 = [i32; STEPS];
+
+/// Repeats a block with a constant index while it is below a constant: `unroll!(i < N of 8 { .. })`, `N` being
+/// at most the number behind `of` (4, 8 or 12). A loop would leave it to the optimizer whether an array of
+/// vectors stays in registers; here every index is a constant.
+macro_rules! unroll {
+    ($i:ident < $n:tt of 4 $body:block) => { unroll!(@ $i, $n, $body, 0 1 2 3) };
+    ($i:ident < $n:tt of 8 $body:block) => { unroll!(@ $i, $n, $body, 0 1 2 3 4 5 6 7) };
+    ($i:ident < $n:tt of 12 $body:block) => { unroll!(@ $i, $n, $body, 0 1 2 3 4 5 6 7 8 9 10 11) };
+    (@ $i:ident, $n:tt, $body:block, $($k:literal)*) => {
+        $({
+            #[allow(non_upper_case_globals)]
+            const $i: usize = $k;
+            if $i < $n $body
+        })*
+    };
+}
+pub(crate) use unroll;
+
 /// A tier's vectors of `LANES` 32-bit lanes. In panel kernels a lane is a row of the weight matrix.
 pub trait Simd: Copy + Send + Sync + 'static {
     /// Lanes of a vector; divides 16.
@@ -108,12 +128,12 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn shl_b<const N: i32>(self, a: Self::B) -> Self::B;
 
     /// For each row, the dot product of its 32 unsigned weights (`w[j]` holds columns `4j..4j+4`), none above
-    /// `MAX` (15, 31 or 63), with `x[..32]`, all within -127..=127.
-    fn dot_unsigned<const MAX: i32>(self, w: &[Self::B; STEPS], x: &[i8]) -> Self::I;
-    /// The same for signed weights; `sum` is the sum of `x[..32]`.
-    fn dot_signed(self, w: &[Self::B; STEPS], x: &[i8], sum: i32) -> Self::I;
+    /// `MAX` (15, 31 or 63), with those of `x`, all within -127..=127.
+    fn dot_unsigned<const MAX: i32>(self, w: &[Self::B; STEPS], x: &Bytes32) -> Self::I;
+    /// The same for signed weights; `sum` is the sum of `x`.
+    fn dot_signed(self, w: &[Self::B; STEPS], x: &Bytes32, sum: i32) -> Self::I;
     /// `s.low * (w[..16] . x[..16]) + s.high * (w[16..] . x[16..])` for unsigned weights up to 63.
-    fn dot_halves(self, w: &[Self::B; STEPS], x: &[i8], s: &HalfScales<Self>) -> Self::I;
+    fn dot_halves(self, w: &[Self::B; STEPS], x: &Bytes32, s: &HalfScales<Self>) -> Self::I;
 }
 
 /// The integer scales of the two halves of a group, in the forms that tiers want.

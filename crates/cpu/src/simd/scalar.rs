@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 
-use super::{HalfScales, STEPS, SUMS, Simd, tree};
+use super::{Bytes32, HalfScales, STEPS, SUMS, Simd, tree};
 
 const N: usize = 16;
 
@@ -35,19 +35,16 @@ macro_rules! lanes {
 /// bits of the sum are that integer.
 const ROUND: f32 = 12_582_912.0;
 
-fn dot4(w: &[u8], x: &[i8], weight: impl Fn(u8) -> i32) -> i32 {
-    weight(w[0]) * i32::from(x[0])
-        + weight(w[1]) * i32::from(x[1])
-        + weight(w[2]) * i32::from(x[2])
-        + weight(w[3]) * i32::from(x[3])
-}
-
+/// The dot products of 16 rows with steps of four columns.
 #[inline(always)]
-fn dot_steps(w: &[[u8; 4 * N]], x: &[i8], weight: impl Fn(u8) -> i32 + Copy) -> [i32; N] {
+fn dot_steps(w: &[[u8; 4 * N]], x: &[i32], weight: impl Fn(u8) -> i32 + Copy) -> [i32; N] {
     let mut out = [0; N];
-    for (w, x) in w.iter().zip(x.chunks_exact(4)) {
+    for (w, x) in w.iter().zip(x) {
+        let x = x.to_le_bytes().map(|x| i32::from(x as i8));
         for (o, w) in out.iter_mut().zip(w.chunks_exact(4)) {
-            *o += dot4(w, x, weight);
+            for (w, x) in w.iter().zip(x) {
+                *o += weight(*w) * x;
+            }
         }
     }
     out
@@ -234,17 +231,17 @@ impl Simd for Scalar {
     }
 
     #[inline(always)]
-    fn dot_unsigned<const MAX: i32>(self, w: &[Self::B; STEPS], x: &[i8]) -> Self::I {
-        dot_steps(w, &x[..32], i32::from)
+    fn dot_unsigned<const MAX: i32>(self, w: &[Self::B; STEPS], x: &Bytes32) -> Self::I {
+        dot_steps(w, x, i32::from)
     }
     #[inline(always)]
-    fn dot_signed(self, w: &[Self::B; STEPS], x: &[i8], _sum: i32) -> Self::I {
-        dot_steps(w, &x[..32], |w| i32::from(w as i8))
+    fn dot_signed(self, w: &[Self::B; STEPS], x: &Bytes32, _sum: i32) -> Self::I {
+        dot_steps(w, x, |w| i32::from(w as i8))
     }
     #[inline(always)]
-    fn dot_halves(self, w: &[Self::B; STEPS], x: &[i8], s: &HalfScales<Self>) -> Self::I {
-        let low = dot_steps(&w[..4], &x[..16], i32::from);
-        let high = dot_steps(&w[4..], &x[16..32], i32::from);
+    fn dot_halves(self, w: &[Self::B; STEPS], x: &Bytes32, s: &HalfScales<Self>) -> Self::I {
+        let low = dot_steps(&w[..4], &x[..4], i32::from);
+        let high = dot_steps(&w[4..], &x[4..], i32::from);
         lanes!(i => s.low[i] * low[i] + s.high[i] * high[i])
     }
 }
