@@ -28,6 +28,7 @@ impl Bpe {
         }
         let mut table = FxHashMap::with_capacity_and_hasher(merges.len(), Default::default());
         let (mut joined, mut right) = (Vec::new(), Vec::new());
+        let mut guess = 0;
         for (index, text) in merges.iter().enumerate() {
             let fault = |what| Error::Merge { index, merge: text.clone(), what };
             // The space that parts them is never the first byte: that one would belong to the left part.
@@ -49,7 +50,9 @@ impl Bpe {
             let left_id = vocab.find(&joined).ok_or_else(|| fault(MergeFault::Left))?;
             let right_id = vocab.find(&right).ok_or_else(|| fault(MergeFault::Right))?;
             joined.extend_from_slice(&right);
-            let id = vocab.find(&joined).ok_or_else(|| fault(MergeFault::Joined))?;
+            // Most vocabularies number their tokens in the order of the merges.
+            let id = vocab.find_near(&joined, guess).ok_or_else(|| fault(MergeFault::Joined))?;
+            guess = id;
             let rank = u32::try_from(index).map_err(|_| Error::Size { tokens: merges.len() })?;
             // Given twice, the better rank stands.
             table.entry(key(left_id, right_id)).or_insert((rank, id));

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::hash::{BuildHasher, BuildHasherDefault};
 
 use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
 use rustc_hash::FxHasher;
 
 use crate::spec::{KEY_SCORES, KEY_TYPES};
@@ -48,6 +49,8 @@ pub(crate) struct Vocab {
     kinds: Vec<Kind>,
     /// Ids of tokens that text can become, found by their bytes.
     table: HashTable<u32>,
+    /// Whether `table` has every normal token: all but a few vocabularies.
+    all_reachable: bool,
     pub byte_tokens: Box<ByteTokens>,
     pub ids: SpecialIds,
     /// Ids that end generation, ascending.
@@ -173,6 +176,7 @@ impl Vocab {
             pieces: Vec::with_capacity(bytes),
             ends: Vec::with_capacity(count),
             table: HashTable::with_capacity(count),
+            all_reachable: true,
             byte_tokens: Box::new([None; 256]),
             ids: SpecialIds {
                 bos: spec.bos,
@@ -230,15 +234,20 @@ impl Vocab {
             }
             let end = u32::try_from(self.pieces.len()).map_err(|_| Error::Size { tokens: tokens.len() })?;
             self.ends.push(end);
+            self.all_reachable &= reachable || kind != Kind::Normal;
             if reachable {
                 let (pieces, ends) = (&self.pieces, &self.ends);
                 let piece = pieces.get(start..).unwrap_or_default();
                 let key = hash(piece);
                 let same = |&other: &u32| slice(pieces, ends, other) == piece;
-                if let Some(&first) = self.table.find(key, same) {
-                    return Err(Error::Duplicate { text: text.clone(), first, second: id });
+                match self.table.entry(key, same, |&other| hash(slice(pieces, ends, other))) {
+                    Entry::Vacant(place) => {
+                        place.insert(id);
+                    }
+                    Entry::Occupied(place) => {
+                        return Err(Error::Duplicate { text: text.clone(), first: *place.get(), second: id });
+                    }
                 }
-                self.table.insert_unique(key, id, |&other| hash(slice(pieces, ends, other)));
             }
         }
         if spelling == Spelling::Bytes {
@@ -266,6 +275,13 @@ impl Vocab {
     /// The token that text of exactly these bytes can become.
     pub fn find(&self, piece: &[u8]) -> Option<u32> {
         self.table.find(hash(piece), |&id| slice(&self.pieces, &self.ends, id) == piece).copied()
+    }
+
+    /// As [`Vocab::find`], quicker where the token is `guess` or the one behind it, and text can become that.
+    pub fn find_near(&self, piece: &[u8], guess: u32) -> Option<u32> {
+        let near = |id: &u32| self.piece(*id) == Some(piece) && self.kind(*id) == Some(Kind::Normal);
+        let id = [guess, guess.saturating_add(1)].into_iter().filter(|_| self.all_reachable).find(near);
+        id.or_else(|| self.find(piece))
     }
 
     /// Appends the tokens of text that is no token: its bytes, or one unknown token.
