@@ -11,10 +11,10 @@ use crate::model;
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
     /// A short name (`cera list` shows them), or hf:org/repo[:file].
-    #[arg(env = "CERA_MODEL", required_unless_present = "model")]
+    #[arg(required_unless_present = "model")]
     name: Option<String>,
-    /// The same, as other commands take it.
-    #[arg(short, long, conflicts_with = "name")]
+    /// The same, as other commands take it; what is named without a flag goes before it.
+    #[arg(short, long, env = "CERA_MODEL")]
     model: Option<String>,
 }
 

@@ -26,7 +26,7 @@ fn run_puts_the_prompt_into_the_chat_template() {
     assert_eq!(r.out, format!("{ALPHABET}\n"));
     let lines: Vec<&str> = r.err.lines().collect();
     let [line] = lines[..] else { panic!("one line on standard error: {lines:?}") };
-    for part in ["prompt: 4", "tokens/s", "generation: 27 tokens", "first token: 0.", "load: "] {
+    for part in ["prompt: 24 tokens", "tokens/s", "generation: 27 tokens", "first token: 0.", "load: "] {
         assert!(line.contains(part), "no {part:?} in {line:?}");
     }
 }

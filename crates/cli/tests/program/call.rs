@@ -14,7 +14,7 @@ fn a_wrong_call_exits_with_2() {
     bad(&mut place.with_model(&["run", "-p", "x", "--stop", ""]), 2, &["--stop"]);
     bad(&mut place.with_model(&["logits", "-p", "x"]), 2, &["--out"]);
     bad(&mut place.with_model(&["bench", "-p", "0", "-n", "0"]), 2, &["nothing to measure"]);
-    bad(&mut place.with_model(&["bench", "-p", "99", "-c", "98"]), 2, &["98", "99"]);
+    bad(&mut place.with_model(&["bench", "-p", "199", "-c", "198"]), 2, &["198", "199"]);
     bad(&mut place.with_model(&["bench", "--device", "reference", "-t", "2"]), 2, &["--threads"]);
 }
 
