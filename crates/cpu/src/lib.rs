@@ -1,7 +1,7 @@
 //! The CPU backend: packed panels, one kernel shape for decode and prefill, one wake a step.
 //!
-//! See DESIGN sections 4 and 5: the bits of every output depend on the shapes alone, not on the instructions, the
-//! threads, or what else is in the step.
+//! ARCHITECTURE.md has the numeric contract and the layouts: the bits of every output depend on shapes, the row
+//! and the cache alone, not on the instructions, the threads, or what else is in the step.
 
 mod cores;
 mod format;

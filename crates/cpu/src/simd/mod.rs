@@ -12,7 +12,7 @@ pub mod avx2;
 pub mod avx512;
 pub mod scalar;
 
-/// Lanes of the partial sums of a reduction, whatever the tier's own width (DESIGN: numeric contract).
+/// Lanes of the partial sums of a reduction, whatever the tier's own width (ARCHITECTURE.md: the numeric contract).
 pub const SUMS: usize = 16;
 
 /// Steps of four columns in a group of 32.
@@ -77,7 +77,7 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn min(self, a: Self::F, b: Self::F) -> Self::F;
     /// Lanes `lo..hi` of `a`, the others of `b`.
     fn select(self, lo: usize, hi: usize, a: Self::F, b: Self::F) -> Self::F;
-    /// Adds the upper half of 16 lanes to the lower, three times over: the tree of the numeric contract.
+    /// Adds the upper half of 16 lanes to the lower, then of 8, 4 and 2: the tree of the numeric contract.
     /// `v` holds `16 / LANES` vectors, in order of lane.
     fn tree_sum(self, v: &[Self::F]) -> f32;
 
