@@ -4,12 +4,19 @@
 //! tests the backend.
 #![forbid(unsafe_code)]
 
+mod measure;
+
+pub use measure::{best, kl_divergence, mean_kl_divergence, perplexity};
+
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
-use cera_backend::{BLOCK, Backend, BlockId, KvShape, KvType, Loaded, Rows, SampleRow, SeqRows, StepOutput, Weights};
+use cera_backend::{
+    BLOCK, Backend, BlockId, KvShape, KvType, Loaded, Rows, SampleRow, SeqRows, StepOutput, Weights,
+};
 use cera_gguf::Gguf;
 use cera_plan::{Plan, Wt, fuse};
+use cera_token::Special;
 use serde::Deserialize;
 
 /// Any failure of a test's preparation.
@@ -41,19 +48,25 @@ pub struct Runner {
 }
 
 impl Runner {
-    /// Loads a file, fused as the backend likes it, with room for `positions` of the cache in all and `max_rows`
-    /// rows a step.
+    /// Loads a file, fused as the backend likes it, with room for `positions` in all in a cache of type `cache`, and
+    /// for `max_rows` rows a step.
     ///
     /// # Errors
     /// Whatever opening, planning and loading say.
-    pub fn open(backend: &mut dyn Backend, path: &Path, positions: usize, max_rows: usize) -> Result<Self> {
+    pub fn open(
+        backend: &mut dyn Backend,
+        path: &Path,
+        cache: KvType,
+        positions: usize,
+        max_rows: usize,
+    ) -> Result<Self> {
         let file = Gguf::open(path)?;
         let model = cera_arch::build(&file)?;
         let plan = fuse(model.plan, &|op| backend.takes(op));
         // One block more for each sequence that ends within a block.
         let blocks = positions.div_ceil(BLOCK) + 8;
-        let loaded =
-            backend.load(&FileWeights { file: &file, plan: &plan }, &plan, &KvShape { ty: KvType::F32, blocks, max_rows })?;
+        let shape = KvShape { ty: cache, blocks, max_rows };
+        let loaded = backend.load(&FileWeights { file: &file, plan: &plan }, &plan, &shape)?;
         Ok(Runner { loaded, vocabulary: plan.vocabulary(), blocks })
     }
 
@@ -68,29 +81,51 @@ impl Runner {
     /// # Errors
     /// What the backend says.
     pub fn logits(&mut self, tokens: &[u32], chunk: usize, beside: &[&[u32]]) -> Result<Vec<f32>> {
+        let mut logits = Vec::new();
+        self.each_row(tokens, chunk, beside, |_| true, |_, row| logits.extend_from_slice(row))?;
+        Ok(logits)
+    }
+
+    /// As [`logits`](Self::logits), for the positions that are `wanted`, shown one after another: a position and its
+    /// row of logits. For vocabularies so large that not every row should be kept, or computed.
+    ///
+    /// # Errors
+    /// What the backend says.
+    pub fn each_row(
+        &mut self,
+        tokens: &[u32],
+        chunk: usize,
+        beside: &[&[u32]],
+        wanted: impl Fn(usize) -> bool,
+        mut see: impl FnMut(usize, &[f32]),
+    ) -> Result<()> {
+        let chunk = chunk.max(1);
         // Half of the others stand before, half behind.
         let (before, behind) = beside.split_at(beside.len() / 2);
         let sequences: Vec<&[u32]> = before.iter().chain([&tokens]).chain(behind).copied().collect();
         let tables = self.tables(&sequences)?;
-        let mut logits = Vec::new();
         let mut out = StepOutput::default();
-        for start in (0..tokens.len()).step_by(chunk.max(1)) {
+        for start in (0..tokens.len()).step_by(chunk) {
             let mut step_tokens = Vec::new();
             let mut seqs = Vec::new();
             let mut sample = Vec::new();
+            let mut positions = Vec::new();
             for (i, (sequence, blocks)) in sequences.iter().zip(&tables).enumerate() {
                 let Some(rest) = sequence.get(start..).filter(|rest| !rest.is_empty()) else { continue };
-                let rows = step_tokens.len()..step_tokens.len() + rest.len().min(chunk.max(1));
+                let rows = step_tokens.len()..step_tokens.len() + rest.len().min(chunk);
                 step_tokens.extend(&rest[..rows.len()]);
                 if i == before.len() {
-                    sample = rows.clone().map(|row| SampleRow { row, logits: true }).collect();
+                    positions = (start..start + rows.len()).filter(|&p| wanted(p)).collect();
+                    let row = |p: &usize| SampleRow { row: rows.start + p - start, logits: true };
+                    sample = positions.iter().map(row).collect();
                 }
                 seqs.push(SeqRows { rows, first_pos: start, blocks });
             }
             self.loaded.step(&Rows { tokens: &step_tokens, seqs: &seqs }, &sample, &mut out)?;
-            logits.extend_from_slice(&out.logits);
+            let rows = out.logits.chunks_exact(self.vocabulary);
+            positions.iter().zip(rows).for_each(|(&position, row)| see(position, row));
         }
-        Ok(logits)
+        Ok(())
     }
 
     /// The `count` likeliest continuations of `prompt`, one token after another.
@@ -129,35 +164,6 @@ impl Runner {
     }
 }
 
-/// The logits `[tokens, vocabulary]` that a backend computes for a file, `chunk` tokens a step.
-///
-/// # Errors
-/// Whatever opening, planning, loading and running say.
-pub fn logits_of(backend: &mut dyn Backend, path: &Path, tokens: &[u32], chunk: usize) -> Result<Vec<f32>> {
-    Runner::open(backend, path, tokens.len(), chunk.max(1))?.logits(tokens, chunk, &[])
-}
-
-/// The Kullback-Leibler divergence of the softmax of `q` from that of `p`, in nats: one row of logits each.
-pub fn kl_divergence(p: &[f32], q: &[f32]) -> f64 {
-    let log_sum = |x: &[f32]| {
-        let max = x.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-        f64::from(max) + x.iter().map(|&v| f64::from(v - max).exp()).sum::<f64>().ln()
-    };
-    let (p_sum, q_sum) = (log_sum(p), log_sum(q));
-    let term = |(&p, &q): (&f32, &f32)| {
-        let log_p = f64::from(p) - p_sum;
-        log_p.exp() * (log_p - (f64::from(q) - q_sum))
-    };
-    p.iter().zip(q).map(term).sum()
-}
-
-/// The mean of [`kl_divergence`] over rows of `vocabulary` logits.
-pub fn mean_kl_divergence(p: &[f32], q: &[f32], vocabulary: usize) -> f64 {
-    let rows = p.chunks_exact(vocabulary).zip(q.chunks_exact(vocabulary));
-    let divergences: Vec<f64> = rows.map(|(p, q)| kl_divergence(p, q)).collect();
-    divergences.iter().sum::<f64>() / divergences.len() as f64
-}
-
 /// A real model's file, `NAME.gguf` in the folder that `CERA_TEST_MODELS` names. Says so where it is not there, for
 /// the test to return.
 pub fn model(name: &str) -> Option<PathBuf> {
@@ -168,6 +174,22 @@ pub fn model(name: &str) -> Option<PathBuf> {
         println!("skipped: {name} not fetched");
     }
     found
+}
+
+/// The first `count` tokens of a text of ours (prose, numbers, a program, three scripts), as the model of the file
+/// has them.
+///
+/// # Errors
+/// The file or its vocabulary cannot be used, or the text has fewer tokens.
+pub fn text_tokens(path: &Path, count: usize) -> Result<Vec<u32>> {
+    let file = Gguf::open(path)?;
+    let tokenizer = cera::tokenizer(file.metadata(), None)?.ok_or("the file has no tokenizer")?;
+    let mut tokens = tokenizer.encode_whole(include_str!("../text/harbour.txt"), Special::AsText)?;
+    if tokens.len() < count {
+        return Err(format!("the text has {} tokens, not {count}", tokens.len()).into());
+    }
+    tokens.truncate(count);
+    Ok(tokens)
 }
 
 /// A tiny model with random weights, and what transformers computes with it.
@@ -209,22 +231,5 @@ impl Fixture {
             return Err(format!("{family}: {} logits are not {rows} x {columns}", logits.len()).into());
         }
         Ok(Fixture { path: file("gguf"), record, logits })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn divergence_of_known_distributions() {
-        let ln = |p: [f32; 2]| p.map(f32::ln);
-        // 0.5 ln(0.5 / 0.25) + 0.5 ln(0.5 / 0.75), whatever is added to a row of logits.
-        let expected = 0.5 * 2f64.ln() + 0.5 * (2f64 / 3.0).ln();
-        let q = ln([0.25, 0.75]).map(|l| l + 7.0);
-        assert!((kl_divergence(&ln([0.5, 0.5]), &q) - expected).abs() < 1e-6);
-        assert!(kl_divergence(&q, &q).abs() < 1e-12);
-        let mean = mean_kl_divergence(&[0.0, 0.0, 1.0, 1.0], &[q, [5.0, 5.0]].concat(), 2);
-        assert!((mean - expected / 2.0).abs() < 1e-6);
     }
 }

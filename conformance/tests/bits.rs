@@ -1,0 +1,152 @@
+//! The bits of the CPU's logits depend on the model and the tokens alone: not on how the prompt is cut, not on the
+//! threads, not on the instructions, not on what else is in the step.
+
+use std::path::Path;
+
+use cera_backend::KvType;
+use cera_conformance::{Fixture, Runner, model, text_tokens};
+use cera_cpu::{Cpu, Options, Tier};
+
+/// Loads a file; threads are not pinned, since tests run side by side.
+fn open(path: &Path, tier: Tier, threads: usize, cache: KvType, positions: usize, rows: usize) -> Runner {
+    let options = Options { threads: Some(threads), tier: Some(tier), pin: false };
+    let mut cpu = Cpu::new(options).expect("an available tier");
+    Runner::open(&mut cpu, path, cache, positions, rows).unwrap()
+}
+
+/// Tokens of the prompt.
+const PROMPT: usize = 300;
+
+/// The logits that are kept and compared at most, in bytes.
+const KEPT: usize = 64 << 20;
+
+/// The rows of logits that are compared, as the first run gave them.
+struct Expected {
+    tokens: Vec<u32>,
+    vocabulary: usize,
+    /// The last position is compared, and each that is a multiple of this before it.
+    stride: usize,
+    /// The logits of the compared positions, one row after another.
+    logits: Vec<f32>,
+}
+
+impl Expected {
+    fn compared(&self, position: usize) -> bool {
+        (PROMPT - 1 - position).is_multiple_of(self.stride)
+    }
+
+    /// Runs the prompt, and compares every `sparser`-th of the rows that were kept, from the last back.
+    fn check(&self, runner: &mut Runner, chunk: usize, beside: &[&[u32]], sparser: usize, what: &str) {
+        let first = (PROMPT - 1) % self.stride;
+        let wanted = |position| (PROMPT - 1 - position) % (self.stride * sparser) == 0;
+        let mut rows = 0;
+        let see = |position: usize, row: &[f32]| {
+            rows += 1;
+            let kept = (position - first) / self.stride;
+            let expected = &self.logits[kept * self.vocabulary..][..self.vocabulary];
+            let differs = row.iter().zip(expected).position(|(a, b)| a.to_bits() != b.to_bits());
+            if let Some(token) = differs {
+                let (got, expected) = (row[token], expected[token]);
+                panic!(
+                    "{what}: the logit of token {token} after position {position} is {got}, not {expected}"
+                );
+            }
+        };
+        let start = std::time::Instant::now();
+        runner.each_row(&self.tokens, chunk, beside, wanted, see).unwrap();
+        assert_eq!(rows, (self.logits.len() / self.vocabulary).div_ceil(sparser));
+        println!("{what}: the same bits in {rows} rows ({:.1} s)", start.elapsed().as_secs_f32());
+    }
+}
+
+/// Varies one thing at a time: 300 tokens of text, in chunks of 64, by one thread, with the best instructions, alone.
+fn real(name: &str) {
+    let Some(path) = model(name) else { return };
+    let tier = Tier::best();
+    let load = |tier, threads| open(&path, tier, threads, KvType::F16, 3 * PROMPT, 3 * PROMPT);
+    let mut runner = load(tier, 1);
+    let vocabulary = runner.vocabulary();
+    let stride = (PROMPT * vocabulary * size_of::<f32>()).div_ceil(KEPT);
+    let tokens = text_tokens(&path, PROMPT).unwrap();
+    let mut expected = Expected { tokens, vocabulary, stride, logits: Vec::new() };
+    let mut logits = Vec::new();
+    let wanted = |position| expected.compared(position);
+    runner.each_row(&expected.tokens, 64, &[], wanted, |_, row| logits.extend_from_slice(row)).unwrap();
+    assert!(logits.iter().all(|l| l.is_finite()), "{name}: logits that are no numbers");
+    expected.logits = logits;
+
+    for chunk in [1, 7, PROMPT] {
+        expected.check(&mut runner, chunk, &[], 1, &format!("{name}, chunks of {chunk}"));
+    }
+    let others = [&expected.tokens[40..], &expected.tokens[3..150]];
+    expected.check(&mut runner, 64, &others, 1, &format!("{name}, two others in each step"));
+    expected.check(&mut load(tier, 2), 64, &[], 1, &format!("{name}, two threads"));
+    for tier in Tier::available().into_iter().filter(|&other| other != tier) {
+        // Logits are most of the work of a large vocabulary, and scalar code is slow at it.
+        let sparser = if tier == Tier::Scalar { 8 } else { 1 };
+        expected.check(&mut load(tier, 1), 64, &[], sparser, &format!("{name}, {tier}"));
+    }
+}
+
+#[test]
+fn smollm2() {
+    real("smollm2");
+}
+
+#[test]
+fn gemma270m() {
+    real("gemma270m");
+}
+
+#[test]
+fn qwen05() {
+    real("qwen0.5");
+}
+
+/// Everything with everything, on a tiny model of each family.
+fn tiny(family: &str) {
+    let fixture = Fixture::read(family).unwrap();
+    let ids = &fixture.record.prompt_ids;
+    let others = [&ids[5..], &ids[..9]];
+    for cache in [KvType::F32, KvType::F16] {
+        let mut expected: Option<Vec<u32>> = None;
+        for tier in Tier::available() {
+            for threads in [1, 2] {
+                let mut runner = open(&fixture.path, tier, threads, cache, 4 * ids.len(), 4 * ids.len());
+                for chunk in [1, 7, 16, ids.len()] {
+                    for beside in [&[][..], &others] {
+                        let logits = runner.logits(ids, chunk, beside).unwrap();
+                        let bits: Vec<u32> = logits.iter().map(|l| l.to_bits()).collect();
+                        let same = *expected.get_or_insert_with(|| bits.clone()) == bits;
+                        let others = beside.len();
+                        assert!(
+                            same,
+                            "{family}: {cache:?}, {tier}, {threads} threads, chunks of {chunk} and {others} \
+                             others show"
+                        );
+                    }
+                }
+            }
+        }
+    }
+}
+
+macro_rules! families {
+    ($($test:ident $family:literal)*) => {$(
+        #[test]
+        fn $test() {
+            tiny($family);
+        }
+    )*};
+}
+
+families! {
+    tiny_gemma3 "gemma3"
+    tiny_granite "granite"
+    tiny_llama "llama"
+    tiny_llama3rope "llama3rope"
+    tiny_mistral "mistral"
+    tiny_qwen2 "qwen2"
+    tiny_qwen3 "qwen3"
+    tiny_smollm3 "smollm3"
+}
