@@ -38,7 +38,7 @@ impl Expected {
     /// Runs the prompt, and compares every `sparser`-th of the rows that were kept, from the last back.
     fn check(&self, runner: &mut Runner, chunk: usize, beside: &[&[u32]], sparser: usize, what: &str) {
         let first = (PROMPT - 1) % self.stride;
-        let wanted = |position| (PROMPT - 1 - position).is_multiple_of(self.stride * sparser);
+        let wanted = |position: usize| (PROMPT - 1 - position).is_multiple_of(self.stride * sparser);
         let mut rows = 0;
         let see = |position: usize, row: &[f32]| {
             rows += 1;
