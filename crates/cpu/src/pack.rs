@@ -57,7 +57,9 @@ impl Matrix {
         let packer = packer(ty);
         let row_bytes = ty.row_bytes(cols)?;
         let panel_bytes = PANEL.checked_mul(row_bytes)?;
-        if cols == 0 || bytes.len() != rows.checked_mul(row_bytes)? || (packer.is_some() && cols % GROUP != 0)
+        if cols == 0
+            || bytes.len() != rows.checked_mul(row_bytes)?
+            || (packer.is_some() && !cols.is_multiple_of(GROUP))
         {
             return None;
         }

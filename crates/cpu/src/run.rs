@@ -7,17 +7,18 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cera_backend::{
-    BLOCK, BlockId, Error, KvShape, KvType, Loaded, Rows, SampleRow, SeqRows, StepOutput, check_step,
+    BLOCK, BlockId, Error, KvShape, Loaded, Rows, SampleRow, SeqRows, StepOutput, check_step,
 };
 use cera_plan::arena::Arena;
 use cera_plan::{Attention, KvLayer, Norm, Op, Plan, RowSet, Val};
 
+use crate::cache::LayerCache;
 use crate::format::{ActGroup, GROUP, PANEL};
 use crate::kernels::Kernels;
-use crate::kernels::attend::{Cache, Queries, Scratch, Stored};
+use crate::kernels::attend::{Cache, Queries, Scratch};
 use crate::kernels::linear::Input;
 use crate::pool::{Pool, Team};
-use crate::shared::Shared;
+use crate::shared::{Shared, memory};
 use crate::stage::{Linear, Part, Prep, Stage, Stages};
 
 /// Rows that a panel is multiplied with before the next panel's turn: their activations stay in the cache.
@@ -54,84 +55,12 @@ struct Core {
     step: Step,
 }
 
-/// One layer's keys and values; the layout is [`Cache`]'s.
-struct LayerCache {
-    k: Store,
-    v: Store,
-    heads: usize,
-    head_dim: usize,
-}
-
-/// Memory of the cache.
-enum Store {
-    F32(Shared<f32>),
-    F16(Shared<u16>),
-}
-
-impl Store {
-    fn new(ty: KvType, shape: &[usize]) -> Result<Store, Error> {
-        Ok(match ty {
-            KvType::F32 => Store::F32(memory("the key-value cache", shape)?),
-            KvType::F16 => Store::F16(memory("the key-value cache", shape)?),
-        })
-    }
-
-    /// All of it.
-    ///
-    /// # Safety
-    /// No thread writes what the holder reads.
-    unsafe fn read(&self) -> Stored<'_> {
-        // SAFETY: the caller's promise.
-        unsafe {
-            match self {
-                Store::F32(x) => Stored::F32(x.read(0..x.len())),
-                Store::F16(x) => Stored::F16(x.read(0..x.len())),
-            }
-        }
-    }
-
-    /// Stores a head's numbers at `at`, `at + stride`, and so on.
-    ///
-    /// # Safety
-    /// Nobody else reads or writes them at the same time.
-    unsafe fn write(&self, kernels: &Kernels, x: &[f32], at: usize, stride: usize, narrow: &mut [u16]) {
-        match self {
-            Store::F32(store) => {
-                for (i, v) in x.iter().enumerate() {
-                    // SAFETY: the caller's promise.
-                    unsafe { store.put(at + i * stride, *v) };
-                }
-            }
-            Store::F16(store) => {
-                let narrow = &mut narrow[..x.len()];
-                (kernels.to_f16)(x, narrow);
-                for (i, v) in narrow.iter().enumerate() {
-                    // SAFETY: the caller's promise.
-                    unsafe { store.put(at + i * stride, *v) };
-                }
-            }
-        }
-    }
-
-    /// Copies `len` numbers.
-    ///
-    /// # Safety
-    /// The ranges do not overlap, and no thread uses the cache.
-    unsafe fn copy(&self, from: usize, to: usize, len: usize) {
-        // SAFETY: the caller's promise.
-        unsafe {
-            match self {
-                Store::F32(x) => x.write(to..to + len).copy_from_slice(x.read(from..from + len)),
-                Store::F16(x) => x.write(to..to + len).copy_from_slice(x.read(from..from + len)),
-            }
-        }
-    }
-}
-
 /// Rows normalised and quantized for a product.
 struct Prepared {
     f: Shared<f32>,
     groups: Shared<ActGroup>,
+    /// What quantization left out of the rows, quantized; only where the product is the logits.
+    rest: Shared<ActGroup>,
 }
 
 /// A thread's own buffers.
@@ -198,20 +127,13 @@ impl Step {
     }
 }
 
-fn memory<T: bytemuck::Zeroable>(what: &'static str, factors: &[usize]) -> Result<Shared<T>, Error> {
-    let len = factors.iter().try_fold(1usize, |n, f| n.checked_mul(*f));
-    let bytes = len.and_then(|n| n.checked_mul(size_of::<T>()));
-    match (len, bytes) {
-        (Some(len), Some(bytes)) => Shared::zeroed(len).ok_or(Error::Memory { what, bytes }),
-        _ => Err(Error::Memory { what, bytes: usize::MAX }),
-    }
-}
-
 impl Prepared {
-    fn new(rows: usize, cols: usize) -> Result<Prepared, Error> {
+    /// Room for rows of `cols`, and of `precise` where the product is the logits.
+    fn new(rows: usize, cols: usize, precise: usize) -> Result<Prepared, Error> {
         Ok(Prepared {
             f: memory("activations", &[rows, cols])?,
             groups: memory("activations", &[rows, cols.div_ceil(GROUP)])?,
+            rest: memory("activations", &[rows, precise.div_ceil(GROUP)])?,
         })
     }
 }
@@ -230,25 +152,22 @@ impl Runner {
         let threads = pool.threads();
         let widest = plan.values.iter().map(|v| v.width).max().unwrap_or(0);
         let head = plan.kv.iter().map(|l| l.head_dim).max().unwrap_or(0);
-        let inputs = stages.stages.iter().filter_map(|s| match s {
-            Stage::Linear(l) => Some(plan.values[l.x.index()].width),
-            _ => None,
-        });
-        let cols = inputs.max().unwrap_or(0);
+        let widest_input = |precise: bool| {
+            let inputs = stages.stages.iter().filter_map(|s| match s {
+                Stage::Linear(l) if l.precise || !precise => Some(plan.values[l.x.index()].width),
+                _ => None,
+            });
+            inputs.max().unwrap_or(0)
+        };
+        let (cols, precise) = (widest_input(false), widest_input(true));
         let mut cache = Vec::new();
         for layer in &plan.kv {
-            let shape = [kv.blocks, layer.heads, layer.head_dim, BLOCK];
-            cache.push(LayerCache {
-                k: Store::new(kv.ty, &shape)?,
-                v: Store::new(kv.ty, &shape)?,
-                heads: layer.heads,
-                head_dim: layer.head_dim,
-            });
+            cache.push(LayerCache::new(layer, kv)?);
         }
         let mut locals = Vec::new();
         for _ in 0..threads {
             locals.push(Local {
-                prepared: Prepared::new(1, cols)?,
+                prepared: Prepared::new(1, cols, precise)?,
                 tile: vec![0.0; ROW_BLOCK * PANEL],
                 joined: vec![0.0; ROW_BLOCK * PANEL],
                 block: Vec::new(),
@@ -269,7 +188,7 @@ impl Runner {
         let core = Core {
             all: memory("activations", &[rows, arena.all_columns])?,
             wanted: memory("logits", &[rows, arena.wanted_columns])?,
-            prepared: Prepared::new(rows, cols)?,
+            prepared: Prepared::new(rows, cols, precise)?,
             locals: Shared::new(locals),
             turns,
             claims: stages.stages.iter().map(|_| AtomicUsize::new(0)).collect(),
@@ -359,12 +278,8 @@ impl Loaded for Runner {
                 continue;
             }
             for layer in &self.core.cache {
-                let len = layer.heads * layer.head_dim * BLOCK;
-                let (from, to) = (from.0 as usize * len, to.0 as usize * len);
-                for part in [&layer.k, &layer.v] {
-                    // SAFETY: no thread runs now, and the two blocks are different.
-                    unsafe { part.copy(from, to, len) };
-                }
+                // SAFETY: no thread runs now, and the two blocks are different.
+                unsafe { layer.copy_block(from.0 as usize, to.0 as usize) };
             }
         }
         Ok(())
@@ -620,21 +535,14 @@ impl Core {
     /// Stores a row's keys and values at its position.
     fn to_cache(&self, layer: KvLayer, r: usize, k: &[f32], v: &[f32], narrow: &mut [u16]) {
         let cache = &self.cache[layer.index()];
-        let (dim, position) = (cache.head_dim, self.step.positions[r]);
+        let position = self.step.positions[r];
         let block = self.step.blocks_of(self.step.seq_of[r])[position / BLOCK].0 as usize;
-        let slot = position % BLOCK;
-        for (h, (k, v)) in k.chunks_exact(dim).zip(v.chunks_exact(dim)).enumerate() {
-            let head = (block * cache.heads + h) * dim * BLOCK;
-            // SAFETY: this slot of the block belongs to this row alone.
-            unsafe {
-                cache.k.write(&self.kernels, k, head + slot, BLOCK, narrow);
-                cache.v.write(&self.kernels, v, head + slot * dim, 1, narrow);
-            }
-        }
+        // SAFETY: this slot of the block belongs to this row alone.
+        unsafe { cache.write(&self.kernels, k, v, block, position % BLOCK, narrow) };
     }
 
     /// Prepares rows of `x` in `to`, from row `at` there.
-    fn prepare(&self, linear: &Linear, x: &[f32], at: usize, to: &Prepared) {
+    fn prepare(&self, linear: &Linear, x: &[f32], at: usize, to: &Prepared, scratch: &mut [f32]) {
         let cols = x.len();
         let range = at * cols..(at + 1) * cols;
         let mut row = x;
@@ -649,6 +557,12 @@ impl Core {
             // SAFETY: as above.
             let groups = unsafe { to.groups.write(at * per_row..(at + 1) * per_row) };
             (self.kernels.quantize)(row, groups);
+            if linear.precise {
+                // SAFETY: as above.
+                let rest = unsafe { to.rest.write(at * per_row..(at + 1) * per_row) };
+                (self.kernels.rest)(row, groups, &mut scratch[..cols]);
+                (self.kernels.quantize)(&scratch[..cols], rest);
+            }
         }
     }
 
@@ -661,12 +575,18 @@ impl Core {
         // One row is prepared by every thread for itself: cheaper than to wait for the one that does it.
         let prepared = if n == 1 {
             // SAFETY: earlier stages wrote the row.
-            self.prepare(linear, unsafe { self.read(linear.x, 0..1) }, 0, &local.prepared);
+            self.prepare(linear, unsafe { self.read(linear.x, 0..1) }, 0, &local.prepared, &mut local.heads);
             &local.prepared
         } else {
             for r in team.share(n) {
                 // SAFETY: as above.
-                self.prepare(linear, unsafe { self.read(linear.x, r..r + 1) }, r, &self.prepared);
+                self.prepare(
+                    linear,
+                    unsafe { self.read(linear.x, r..r + 1) },
+                    r,
+                    &self.prepared,
+                    &mut local.heads,
+                );
             }
             team.barrier();
             &self.prepared
@@ -681,6 +601,7 @@ impl Core {
                     None => self.read(linear.x, 0..n),
                 },
                 groups: if linear.quantized { prepared.groups.read(0..groups) } else { &[] },
+                rest: if linear.precise { prepared.rest.read(0..groups) } else { &[] },
             }
         };
         if n < CLAIM_FROM {
@@ -736,6 +657,14 @@ impl Core {
             }
             let tile = &mut tile[..n * PANEL];
             (matrix.kernel)(matrix.panel(panel), input, rows.start, n, tile);
+            if linear.precise {
+                let input = Input { groups: input.rest, ..*input };
+                let rest = &mut joined[..n * PANEL];
+                (matrix.kernel)(matrix.panel(panel), &input, rows.start, n, rest);
+                for (t, r) in tile.iter_mut().zip(rest) {
+                    *t += *r;
+                }
+            }
             let column = panel * PANEL;
             let bias = part.bias.map(|b| &self.stages.vectors[b.index()][column..]);
             self.store(part, panel, rows, tile, |product, _, out| match (bias, part.add) {
@@ -786,7 +715,7 @@ impl Core {
         let attention = op.attention;
         let cache = &self.cache[op.layer.index()];
         // SAFETY: the rows' keys and values were stored by an earlier stage.
-        let cache = unsafe { Cache { k: cache.k.read(), v: cache.v.read() } };
+        let cache = unsafe { cache.read() };
         let group = attention.heads / attention.kv_heads;
         // A task is up to 16 of a sequence's (row, query head) pairs that share a head of the cache. Tasks with the
         // longest way through the cache are claimed first.

@@ -4,6 +4,7 @@ use std::cell::UnsafeCell;
 use std::ops::Range;
 
 use bytemuck::Zeroable;
+use cera_backend::Error;
 
 /// A buffer that several threads use between barriers, each its own part.
 pub struct Shared<T>(Box<[UnsafeCell<T>]>);
@@ -60,5 +61,15 @@ impl<T> Shared<T> {
     pub unsafe fn put(&self, at: usize, value: T) {
         // SAFETY: the caller's promise.
         unsafe { *self.0[at].get() = value }
+    }
+}
+
+/// Zeros for `factors` multiplied; an error says what they were for.
+pub fn memory<T: Zeroable>(what: &'static str, factors: &[usize]) -> Result<Shared<T>, Error> {
+    let len = factors.iter().try_fold(1usize, |n, f| n.checked_mul(*f));
+    let bytes = len.and_then(|n| n.checked_mul(size_of::<T>()));
+    match (len, bytes) {
+        (Some(len), Some(bytes)) => Shared::zeroed(len).ok_or(Error::Memory { what, bytes }),
+        _ => Err(Error::Memory { what, bytes: usize::MAX }),
     }
 }

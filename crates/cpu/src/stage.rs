@@ -76,6 +76,8 @@ pub struct Linear {
     pub glu: Option<Act>,
     /// Some part wants quantized rows.
     pub quantized: bool,
+    /// The product is the logits: what quantization leaves out of the rows is quantized too, and multiplied with.
+    pub precise: bool,
     /// Panels, counted through the parts (of a gated unit: pairs of panels).
     pub panels: usize,
     /// For each thread, where its panels start when they are split by bytes; one more than threads.
@@ -113,6 +115,8 @@ pub struct Stages {
     pub vectors: Vec<Vec<f32>>,
     /// Every rotation of the plan.
     pub ropes: Vec<RopeTable>,
+    /// The product that becomes the logits.
+    logits: Val,
 }
 
 fn unsupported(why: String) -> Error {
@@ -135,8 +139,13 @@ impl Stages {
                 is_matrix[w.index()] = true;
             }
         }
-        let mut all =
-            Stages { stages: Vec::new(), matrices: Vec::new(), vectors: Vec::new(), ropes: Vec::new() };
+        let mut all = Stages {
+            stages: Vec::new(),
+            matrices: Vec::new(),
+            vectors: Vec::new(),
+            ropes: Vec::new(),
+            logits: logits_product(plan),
+        };
         for (i, spec) in plan.weights.iter().enumerate() {
             let wt = Wt(i as u32);
             let bytes = weights.bytes(wt)?;
@@ -260,7 +269,8 @@ impl Stages {
         }
         split.resize(threads, bytes.len());
         split.push(bytes.len());
-        Stage::Linear(Linear { x, norm, parts, glu, quantized, panels: bytes.len(), split })
+        let precise = quantized && parts.iter().any(|p| p.out == self.logits);
+        Stage::Linear(Linear { x, norm, parts, glu, quantized, precise, panels: bytes.len(), split })
     }
 
     fn prep(&mut self, p: &HeadPrep) -> Prep {
@@ -307,6 +317,14 @@ fn matrices_of(op: &Op) -> Vec<Wt> {
             Fused::AddRmsNorm { .. } | Fused::HeadNormRopeKvWrite { .. } => vec![],
         },
     }
+}
+
+/// The value behind the logits, before they are scaled or capped.
+fn logits_product(plan: &Plan) -> Val {
+    plan.ops.iter().rev().fold(plan.logits, |v, op| match op {
+        Op::Scale { out, x, .. } | Op::Softcap { out, x, .. } | Op::Bias { out, x, .. } if *out == v => *x,
+        _ => v,
+    })
 }
 
 /// What the kernels take for granted.

@@ -17,6 +17,9 @@ pub struct Input<'a> {
     pub f: &'a [f32],
     /// `[rows, cols / 32]`.
     pub groups: &'a [ActGroup],
+    /// What quantization left out of the rows, quantized; empty where the product is not the logits. No kernel
+    /// reads it: the caller multiplies it like `groups`.
+    pub rest: &'a [ActGroup],
 }
 
 /// Rows `first..first + T` times one panel: `out[t * 16 + row of the panel]`.
@@ -31,8 +34,8 @@ fn tile<S: Simd, F: Format, const T: usize>(
     let passes = PANEL / S::LANES;
     let per_row = x.cols / GROUP;
     let mut rows = [&x.groups[..0]; T];
-    for t in 0..T {
-        rows[t] = &x.groups[(first + t) * per_row..(first + t + 1) * per_row];
+    for (row, r) in rows.iter_mut().zip(first..) {
+        *row = &x.groups[r * per_row..(r + 1) * per_row];
     }
     let mut acc = [[s.splat(0.0); T]; 4];
     for (b, block) in panel.chunks_exact(F::PANEL_BYTES).enumerate() {
@@ -140,8 +143,8 @@ fn float_tile<S: Simd, W: Float, const T: usize>(
 ) {
     let parts = SUMS / S::LANES;
     let mut rows = [&x.f[..0]; T];
-    for t in 0..T {
-        rows[t] = &x.f[(first + t) * x.cols..(first + t + 1) * x.cols];
+    for (row, r) in rows.iter_mut().zip(first..) {
+        *row = &x.f[r * x.cols..(r + 1) * x.cols];
     }
     let mut acc: [Lanes16<S>; T] = [[s.splat(0.0); 4]; T];
     let whole = x.cols / SUMS * SUMS;

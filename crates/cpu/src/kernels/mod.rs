@@ -24,6 +24,8 @@ pub type PanelFn = fn(&[u8], &Input<'_>, usize, usize, &mut [f32]);
 pub struct Kernels {
     /// [`row::quantize`].
     pub quantize: fn(&[f32], &mut [ActGroup]),
+    /// [`row::rest`].
+    pub rest: fn(&[f32], &[ActGroup], &mut [f32]),
     /// [`row::rms_norm`].
     pub rms_norm: fn(&[f32], &[f32], f32, &mut [f32]),
     /// [`row::glu`].
@@ -64,9 +66,12 @@ macro_rules! shell {
         fn shell(s: $S, $($arg: $ty),*) {
             $kernel(s, $($arg),*)
         }
-        // SAFETY: the function is reached only through a table, and a table is made from the tier's token.
-        #[allow(unused_unsafe)] // the scalar tier's shell has no instructions to prove
-        |$($arg: $ty),*| unsafe { shell(<$S>::assume(), $($arg),*) }
+        |$($arg: $ty),*| {
+            // SAFETY: reached only through a table, and a table is made from the tier's token.
+            unsafe {
+                shell(<$S>::assume(), $($arg),*)
+            }
+        }
     }};
 }
 
@@ -82,6 +87,7 @@ macro_rules! tier {
             pub fn table(_proof: $S) -> Kernels {
                 Kernels {
                     quantize: shell!($S, $features, row::quantize, (x: &[f32], groups: &mut [ActGroup])),
+                    rest: shell!($S, $features, row::rest, (x: &[f32], groups: &[ActGroup], out: &mut [f32])),
                     rms_norm: shell!($S, $features, row::rms_norm, (x: &[f32], w: &[f32], eps: f32, out: &mut [f32])),
                     glu: shell!($S, $features, row::glu, (act: Act, gate: &[f32], up: &[f32], out: &mut [f32])),
                     softcap: shell!($S, $features, row::softcap, (cap: f32, x: &[f32], out: &mut [f32])),
@@ -134,9 +140,12 @@ macro_rules! tier {
         fn shell<$F: $bound>(s: $S, w: &[u8], x: &Input<'_>, first: usize, rows: usize, out: &mut [f32]) {
             $kernel(s, w, x, first, rows, out)
         }
-        // SAFETY: the function is reached only through a table, and a table is made from the tier's token.
-        #[allow(unused_unsafe)] // the scalar tier's shell has no instructions to prove
-        |w, x, first, rows, out| unsafe { shell::<$F>(<$S>::assume(), w, x, first, rows, out) }
+        |w, x, first, rows, out| {
+            // SAFETY: reached only through a table, and a table is made from the tier's token.
+            unsafe {
+                shell::<$F>(<$S>::assume(), w, x, first, rows, out)
+            }
+        }
     }};
 }
 

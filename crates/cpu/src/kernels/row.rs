@@ -22,7 +22,7 @@ pub fn quantize<S: Simd>(s: S, x: &[f32], groups: &mut [ActGroup]) {
             top = s.max_i(top, s.and_i(s.bits(s.load(x)), magnitude));
         }
         let mut lanes = [0.0; SUMS];
-        s.store(s.from_bits(top), &mut lanes);
+        s.store(s.float_of(top), &mut lanes);
         let mut max = 0;
         for lane in &lanes[..S::LANES] {
             max = max.max(lane.to_bits());
@@ -48,6 +48,17 @@ pub fn quantize<S: Simd>(s: S, x: &[f32], groups: &mut [ActGroup]) {
         group.sum = half[0] + half[1];
         group.sum_scaled = group.sum as f32 * group.scale;
         group.pair = (half[0] & 0xffff) | half[1] << 16;
+    }
+}
+
+/// What quantization left out of a row: `out = x - scale * q`.
+#[inline(always)]
+pub fn rest<S: Simd>(_s: S, x: &[f32], groups: &[ActGroup], out: &mut [f32]) {
+    for ((x, group), out) in x.chunks_exact(GROUP).zip(groups).zip(out.chunks_exact_mut(GROUP)) {
+        let q: &[i8] = bytemuck::cast_slice(&group.q);
+        for ((x, q), out) in x.iter().zip(q).zip(out) {
+            *out = f32::from(*q).mul_add(-group.scale, *x);
+        }
     }
 }
 

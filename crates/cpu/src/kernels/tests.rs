@@ -126,7 +126,7 @@ fn products_agree_on_every_tier_in_every_format_and_number_of_rows() {
         x[cols..2 * cols].fill(1.0);
         x[2 * cols..3 * cols].fill(-3e4);
         let a = quantize(&scalar(), &x, cols);
-        let input = Input { cols, f: &x, groups: &a };
+        let input = Input { cols, f: &x, groups: &a, rest: &[] };
         let all = same_bits(ty.name(), |k| {
             let m = Matrix::pack(k, ty, rows, cols, &bytes).unwrap();
             multiply(m.kernel, &m, &input, 0, steps)
@@ -194,7 +194,7 @@ fn extreme_bytes_do_not_overflow_the_integer_dot() {
                 let x = vec![sign; cols];
                 let a = quantize(&scalar(), &x, cols);
                 assert!(bytes_of(&a).iter().all(|q| i32::from(*q) == 127 * sign as i32));
-                let input = Input { cols, f: &x, groups: &a };
+                let input = Input { cols, f: &x, groups: &a, rest: &[] };
                 let got = same_bits(ty.name(), |k| {
                     let m = Matrix::pack(k, ty, PANEL, cols, &bytes).unwrap();
                     multiply(m.kernel, &m, &input, 0, 1)
@@ -236,6 +236,25 @@ fn quantized_rows_agree_and_stay_within_half_a_step() {
         let sum = |q: &[i8]| q.iter().map(|q| i32::from(*q)).sum::<i32>();
         assert_eq!(g.sum, sum(q));
         assert_eq!((g.pair as i16 as i32, g.pair >> 16), (sum(&q[..16]), sum(&q[16..])));
+    }
+}
+
+#[test]
+fn two_quantizations_of_a_row_leave_a_step_of_the_second() {
+    let mut random = Random(4);
+    let x = random.floats(256);
+    let first = quantize(&scalar(), &x, x.len());
+    let rest = same_bits("rest", |k| {
+        let mut out = vec![0.0; x.len()];
+        (k.rest)(&x, &first, &mut out);
+        out
+    });
+    let second = quantize(&scalar(), &rest, x.len());
+    let (q, r) = (bytes_of(&first), bytes_of(&second));
+    for (i, x) in x.iter().enumerate() {
+        let g = i / GROUP;
+        let stands_for = f32::from(q[i]) * first[g].scale + f32::from(r[i]) * second[g].scale;
+        assert!((x - stands_for).abs() <= first[g].scale / 250.0, "{i}: {x} became {stands_for}");
     }
 }
 
@@ -437,10 +456,10 @@ fn attention_agrees_with_plain_softmax_and_does_not_depend_on_the_other_queries(
                 weights.push(softcap.map_or(score, |c| f64::from(c) * (score / f64::from(c)).tanh()).exp());
             }
             let total: f64 = weights.iter().sum();
-            for d in 0..dim {
+            for (d, got) in alone.iter().enumerate() {
                 let values = (from..=p).map(|j| f64::from(c.values[(j * kv_heads + 1) * dim + d]));
                 let expected: f64 = values.zip(&weights).map(|(v, w)| v * w).sum::<f64>() / total;
-                let got = f64::from(alone[d]);
+                let got = f64::from(*got);
                 assert!((got - expected).abs() < 1e-5, "dim {dim} position {p}: {got} for {expected}");
             }
         }

@@ -180,7 +180,7 @@ impl Simd for Avx2 {
         x86!(_mm256_castps_si256(a))
     }
     #[inline(always)]
-    fn from_bits(self, a: __m256i) -> __m256 {
+    fn float_of(self, a: __m256i) -> __m256 {
         x86!(_mm256_castsi256_ps(a))
     }
     #[inline(always)]
@@ -243,8 +243,8 @@ impl Simd for Avx2 {
         let mut narrow = sum;
         unroll!(i < STEPS of 8 {
             let products = self.products(w[i], x[i]);
-            narrow = if i % steps == 0 { products } else { x86!(_mm256_add_epi16(narrow, products)) };
-            if (i + 1) % steps == 0 {
+            narrow = if i.is_multiple_of(steps) { products } else { x86!(_mm256_add_epi16(narrow, products)) };
+            if (i + 1).is_multiple_of(steps) {
                 let wide = self.dot_pair(narrow, one);
                 sum = if i < steps { wide } else { self.add_i(sum, wide) };
             }

@@ -177,7 +177,7 @@ impl Simd for Avx512 {
         x86!(_mm512_castps_si512(a))
     }
     #[inline(always)]
-    fn from_bits(self, a: __m512i) -> __m512 {
+    fn float_of(self, a: __m512i) -> __m512 {
         x86!(_mm512_castsi512_ps(a))
     }
     #[inline(always)]

@@ -104,7 +104,7 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// The same bits.
     fn bits(self, a: Self::F) -> Self::I;
     /// The same bits.
-    fn from_bits(self, a: Self::I) -> Self::F;
+    fn float_of(self, a: Self::I) -> Self::F;
     /// The first `LANES` bytes of `x`, each widened without sign.
     fn load_u8(self, x: &[u8]) -> Self::I;
     /// The first `LANES` bytes of `x`, each widened with its sign.
@@ -217,7 +217,7 @@ pub fn exp<S: Simd>(s: S, x: S::F) -> S::F {
     for c in [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0] {
         p = s.fma(p, r, s.splat(c));
     }
-    let e = s.from_bits(s.add_i(s.bits(p), s.shl_i::<23>(n)));
+    let e = s.float_of(s.add_i(s.bits(p), s.shl_i::<23>(n)));
     // What rounding an integer from a NaN gives depends on the tier; this puts the NaN back.
     s.fma(x, s.splat(0.0), e)
 }

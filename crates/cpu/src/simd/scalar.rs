@@ -165,7 +165,7 @@ impl Simd for Scalar {
         lanes!(i => a[i].to_bits() as i32)
     }
     #[inline(always)]
-    fn from_bits(self, a: Self::I) -> Self::F {
+    fn float_of(self, a: Self::I) -> Self::F {
         lanes!(i => f32::from_bits(a[i] as u32))
     }
     #[inline(always)]
