@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod arena;
+mod check;
 mod error;
 mod fuse;
 pub mod graph;

@@ -25,7 +25,7 @@ impl Reference {
     /// [`Backend::load`], as the type that can also be traced. Each weight is decoded to f32 once.
     ///
     /// # Errors
-    /// [`Error::Weights`] where a weight's bytes are not there or do not decode, [`Error::Memory`] where the
+    /// [`Error::Unsupported`] where [`Plan::check`] refuses the plan, [`Error::Weights`] where a weight's bytes are not there or do not decode, [`Error::Memory`] where the
     /// decoded weights could not be addressed.
     pub fn load_traceable(
         &self,
@@ -33,6 +33,7 @@ impl Reference {
         plan: &Plan,
         kv: &KvShape,
     ) -> Result<LoadedReference, Error> {
+        plan.check().map_err(|e| Error::Unsupported { backend: "reference", why: e.to_string() })?;
         let decoded = (0..plan.weights.len()).map(|w| decode(weights, plan, Wt(w as u32)));
         Ok(LoadedReference {
             weights: decoded.collect::<Result<_, _>>()?,
