@@ -25,8 +25,8 @@ impl Reference {
     /// [`Backend::load`], as the type that can also be traced. Each weight is decoded to f32 once.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] where [`Plan::check`] refuses the plan, [`Error::Weights`] where a weight's bytes are not there or do not decode, [`Error::Memory`] where the
-    /// decoded weights could not be addressed.
+    /// [`Error::Unsupported`] where [`Plan::check`] refuses the plan, [`Error::Weights`] where a weight's bytes are
+    /// not there or do not decode, [`Error::Memory`] where the decoded weights could not be addressed.
     pub fn load_traceable(
         &self,
         weights: &dyn Weights,
