@@ -13,7 +13,10 @@ pub struct Conversation {
     template: ChatTemplate,
     system: Option<Value>,
     messages: Vec<Value>,
+    /// Of what was said up to the last answer.
     spelled: Option<Spelled>,
+    /// Of the same and what [`Conversation::put`] added, until that is answered or taken back.
+    asked: Option<Spelled>,
 }
 
 /// Two spellings of one text. The model need not choose the tokens that the tokenizer makes of its words; the cache
@@ -46,13 +49,14 @@ impl Conversation {
     /// Nothing was said yet but `system`.
     pub fn new(template: ChatTemplate, system: Option<&str>) -> Self {
         let system = system.map(|text| json!({ "role": "system", "content": text }));
-        Self { template, messages: system.iter().cloned().collect(), system, spelled: None }
+        Self { template, messages: system.iter().cloned().collect(), system, spelled: None, asked: None }
     }
 
     /// Nothing was said yet.
     pub fn reset(&mut self) {
         self.messages = self.system.iter().cloned().collect();
         self.spelled = None;
+        self.asked = None;
     }
 
     /// The user says something.
@@ -60,9 +64,10 @@ impl Conversation {
         self.messages.push(json!({ "role": "user", "content": text }));
     }
 
-    /// The last message was not said.
+    /// The last message was not said; the sequence is for the next [`Conversation::put`] to mend.
     pub fn take_back(&mut self) {
         self.messages.pop();
+        self.asked = None;
     }
 
     /// The tokens of the conversation, and of the header of the model's answer.
@@ -88,7 +93,7 @@ impl Conversation {
             sequence.rewind(rest.len());
             sequence.append(&[last])?;
         }
-        self.spelled = Some(Spelled { tokenizer: tokens, model: timeline });
+        self.asked = Some(Spelled { tokenizer: tokens, model: timeline });
         Ok(())
     }
 
@@ -100,7 +105,8 @@ impl Conversation {
         text: &str,
     ) -> Result<(), Failure> {
         self.messages.push(json!({ "role": "assistant", "content": text }));
-        let Some(mut spelled) = self.spelled.take() else { return Ok(()) };
+        self.spelled = None;
+        let Some(mut spelled) = self.asked.take() else { return Ok(()) };
         let answer = sequence.tokens().strip_prefix(spelled.model.as_slice()).unwrap_or_default();
         // The end of the answer is for the template to write.
         let answer = match answer.split_last() {

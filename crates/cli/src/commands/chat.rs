@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use cera::{Engine, Finish, Request, Sequence};
 use rustyline::error::ReadlineError;
 use rustyline::{Behavior, DefaultEditor};
+use serde_json::json;
 
 use crate::args::{AnswerArgs, ModelArgs, TemplateArgs};
 use crate::conversation::{Conversation, template};
@@ -15,11 +16,13 @@ const HELP: &str = "\
 /reset  forget the conversation
 /help   show this
 /exit   leave, as Ctrl-D does
+//      begins a message that begins with /
 Ctrl-C breaks off an answer; a line that ends with \\ goes on in the next.";
 
 /// A conversation: what was said stays in the model's cache, so each turn costs only what is new.
 ///
-/// Reads lines from the terminal, or from standard input where that is a file or a pipe.
+/// Reads lines from the terminal, or from standard input where that is a file or a pipe. There, and with --json, a
+/// message that is refused ends the program; at the terminal the conversation goes on without it.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
     #[command(flatten)]
@@ -56,7 +59,8 @@ pub fn run(args: &Args, json: bool) -> Result<(), Failure> {
     let mut conversation = Conversation::new(template, args.template.system.as_deref());
     let mut sequence = engine.sequence();
     let mut lines = Lines::open()?;
-    if matches!(lines, Lines::Terminal(_)) {
+    let terminal = matches!(lines, Lines::Terminal(_));
+    if terminal {
         eprintln!("/help shows what there is; Ctrl-D leaves.");
     }
     loop {
@@ -77,40 +81,62 @@ pub fn run(args: &Args, json: bool) -> Result<(), Failure> {
                 sequence.rewind(0);
                 eprintln!("The conversation is forgotten.");
             }
-            command if command.starts_with('/') && !command.contains(char::is_whitespace) => {
+            command
+                if command.starts_with('/')
+                    && !command.starts_with("//")
+                    && !command.contains(char::is_whitespace) =>
+            {
                 eprintln!("There is no {command}; /help shows what there is.");
             }
-            _ => turn(&mut engine, &mut sequence, &mut conversation, &request, &line, json)?,
+            _ => {
+                conversation.user(unescaped(&line));
+                match conversation.put(engine.tokenizer()?, &mut sequence) {
+                    Ok(()) => answer(&mut engine, &mut sequence, &mut conversation, &request, json)?,
+                    Err(Failure::Failed { what, .. }) if terminal && !json => {
+                        conversation.take_back();
+                        eprintln!(
+                            "error: {what}\nThe message was not sent. /reset forgets what was said before."
+                        );
+                    }
+                    Err(refusal) => {
+                        if let (true, Failure::Failed { what, .. }) = (json, &refusal) {
+                            writeln!(io::stdout().lock(), "{}", json!({ "error": what }))?;
+                        }
+                        return Err(refusal);
+                    }
+                }
+            }
         }
     }
 }
 
-/// One message and its answer. A message that does not fit is taken back, and the conversation goes on.
-fn turn(
+/// The answer to what was put. Where it is broken off before it begins, the message is taken back: the model would
+/// read an empty answer as its own way to answer.
+fn answer(
     engine: &mut Engine,
     sequence: &mut Sequence,
     conversation: &mut Conversation,
     request: &Request,
-    message: &str,
     json: bool,
 ) -> Result<(), Failure> {
-    conversation.user(message);
-    match conversation.put(engine.tokenizer()?, sequence) {
-        Ok(()) => {}
-        Err(Failure::Failed { what, .. }) => {
-            conversation.take_back();
-            eprintln!("error: {what}\nThe message was not sent. /reset forgets what was said before.");
-            return Ok(());
-        }
-        Err(other) => return Err(other),
-    }
     let answer = answer::give(engine, sequence, request, !json)?;
     if json {
         writeln!(io::stdout().lock(), "{}", answer.to_json(request))?;
     } else if answer.report.finish != Finish::Eog {
         eprintln!("[{}]", answer.ending());
     }
+    if answer.report.finish == Finish::Cancelled && answer.text.is_empty() {
+        conversation.take_back();
+        eprintln!("The answer had not begun. The message is taken back.");
+        return Ok(());
+    }
     conversation.answered(engine.tokenizer()?, sequence, &answer.text)
+}
+
+/// The message that a line means: `//` at its beginning is a `/` that begins no command.
+fn unescaped(line: &str) -> &str {
+    let message = line.trim_start().strip_prefix('/').filter(|rest| rest.starts_with('/'));
+    message.unwrap_or(line)
 }
 
 impl Lines {

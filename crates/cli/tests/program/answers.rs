@@ -121,14 +121,45 @@ fn chat_streams_text_and_takes_lines_that_go_on() {
 }
 
 #[test]
-fn chat_goes_on_behind_a_message_that_does_not_fit() {
+fn a_scripted_chat_ends_at_a_message_that_is_refused() {
     let place = Place::new(Text::Chat);
-    let long = "x".repeat(300);
-    let mut command = place.with_model(&["chat", "-c", "100", "--json"]);
-    let r = fed(command.args(GREEDY), &format!("{long}\nhello\n"));
-    assert_eq!(r.code, Some(0), "{}", r.err);
-    assert!(r.err.contains("319 tokens do not fit the context of 100"), "{}", r.err);
-    assert_eq!(object(&r.out)["prompt_tokens"], 24);
+    let input = format!("hello\n{}\nnot read\n", "x".repeat(300));
+    let why = "tokens do not fit the context of 100";
+    let r = fed(place.with_model(&["chat", "-c", "100", "--json"]).args(GREEDY), &input);
+    assert_eq!(r.code, Some(1), "{}", r.err);
+    assert!(r.err.contains(why), "{}", r.err);
+    let lines = objects(&r.out);
+    let [first, second] = &lines[..] else { panic!("an answer and a refusal: {lines:?}") };
+    assert_eq!(first["prompt_tokens"], 24);
+    assert!(second["error"].as_str().unwrap().contains(why), "{second}");
+    let r = fed(place.with_model(&["chat", "-c", "100"]).args(GREEDY), &input);
+    assert_eq!((r.code, r.out.as_str()), (Some(1), &*format!("{ALPHABET}\n")), "{}", r.err);
+    assert!(r.err.contains(why), "{}", r.err);
+
+    let fussy = "{% if messages[0].content == 'no' %}{{ raise_exception('never no') }}{% endif %}yes";
+    let fussy = place.file("fussy", fussy);
+    let r = fed(place.with_model(&["chat", "--json", "--chat-template", &fussy]).args(GREEDY), "no\n");
+    assert_eq!(r.code, Some(1), "{}", r.err);
+    assert!(object(&r.out)["error"].as_str().unwrap().contains("never no"), "{}", r.out);
+}
+
+#[test]
+fn two_slashes_begin_a_message_that_begins_with_one() {
+    let place = Place::new(Text::Chat);
+    let prompt_tokens = |message: &str| {
+        let mut command = place.with_model(&["chat", "--json"]);
+        let r = fed(command.args(GREEDY), &format!("{message}\n"));
+        assert_eq!(r.code, Some(0), "{}", r.err);
+        object(&r.out)["prompt_tokens"].as_u64().unwrap()
+    };
+    // A byte is a token here.
+    let hello = prompt_tokens("hello");
+    assert_eq!(prompt_tokens("//exit"), hello);
+    assert_eq!(prompt_tokens("//ab /"), hello);
+    assert_eq!(prompt_tokens("///abc"), hello);
+    assert_eq!(prompt_tokens("a//bc"), hello);
+    let r = fed(place.with_model(&["chat"]).args(GREEDY), "/help\n");
+    assert!(r.err.contains("//"), "{}", r.err);
 }
 
 #[test]

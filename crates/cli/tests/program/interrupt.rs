@@ -56,3 +56,42 @@ fn it_ends_an_answer_of_a_chat_and_not_the_chat() {
     out.read_to_string(&mut rest).unwrap();
     assert_eq!(rest, "");
 }
+
+#[test]
+fn a_message_whose_answer_has_not_begun_is_taken_back() {
+    let place = Place::new(Text::Chat);
+    let mut command = place.with_model(&["chat", "--json", "--chunk", "1", "-n", "2"]);
+    let command = command.args(ENDLESS).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    let mut out = BufReader::new(child.stdout.take().unwrap());
+    let mut err = BufReader::new(child.stderr.take().unwrap());
+    let mut answer = || {
+        let mut line = String::new();
+        out.read_line(&mut line).unwrap();
+        crate::object(&line)
+    };
+    input.write_all(b"hello\n").unwrap();
+    let first = answer();
+    assert_eq!(first["text"], "AB");
+    // What is said of the unknown command comes just before the long message is read.
+    input.write_all(format!("/fly\n{}\n", "x".repeat(3900)).as_bytes()).unwrap();
+    err.read_line(&mut String::new()).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(150));
+    interrupt(&child);
+    let broken_off = answer();
+    assert_eq!((&broken_off["finish"], &broken_off["text"]), (&"cancelled".into(), &"".into()));
+    let mut said = String::new();
+    err.read_line(&mut said).unwrap();
+    assert!(said.contains("taken back"), "{said}");
+    // The conversation goes on behind the first answer, as if the long message had not been.
+    input.write_all(b"hello\n").unwrap();
+    let next = answer();
+    assert_eq!(next["text"], "AB");
+    let read = |a: &serde_json::Value| ["reused_tokens", "prompt_tokens"].map(|k| a[k].as_u64().unwrap());
+    let ([_, once], [reused, new]) = (read(&first), read(&next));
+    // Between the two turns: what the answer is, its end and the line end behind that.
+    assert_eq!(reused + new, 2 * once + 2 + 2);
+    drop(input);
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+}
