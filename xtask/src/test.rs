@@ -14,15 +14,15 @@ pub fn run(root: &Path, args: &[&str]) -> Result<(), String> {
         Some(at) => (args.get(..at).unwrap_or_default(), args.get(at + 1..).unwrap_or_default()),
         None => (args, [].as_slice()),
     };
-    let mut names = models::ALWAYS.to_vec();
-    match options {
-        [] => {}
-        ["--all"] => names.extend(models::LARGE),
-        other => return Err(format!("unknown option: {}. Only --all is known here", other.join(" "))),
+    if !options.is_empty() {
+        return Err(format!(
+            "unknown option: {}. What is meant for cargo test goes behind --",
+            options.join(" ")
+        ));
     }
     let folder = root.join("target").join("test-models");
     fs::create_dir_all(&folder).map_err(|e| format!("cannot create {}: {e}", folder.display()))?;
-    for name in names {
+    for name in models::FETCHED {
         let file = fetch::fetch(name)?;
         let link = folder.join(format!("{name}.gguf"));
         replace_link(&file, &link).map_err(|e| format!("cannot link {}: {e}", link.display()))?;

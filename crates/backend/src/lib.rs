@@ -133,6 +133,7 @@ pub fn check_step(plan: &Plan, kv: &KvShape, rows: &Rows<'_>, sample: &[SampleRo
             return Err(Error::Step(format!("block {}, but the cache has {}", b.0, kv.blocks)));
         }
     }
+    check_written(rows)?;
     if next != n {
         return Err(Error::Step(format!("{n} tokens, but the sequences have {next} rows")));
     }
@@ -142,5 +143,53 @@ pub fn check_step(plan: &Plan, kv: &KvShape, rows: &Rows<'_>, sample: &[SampleRo
     match sample.iter().find(|s| s.row >= n) {
         Some(s) => Err(Error::Step(format!("row {} is wanted of {n}", s.row))),
         None => Ok(()),
+    }
+}
+
+/// The blocks of a sequence that the step's rows are stored in.
+fn written<'a>(s: &SeqRows<'a>) -> &'a [BlockId] {
+    let end = (s.first_pos + s.rows.len()).div_ceil(BLOCK);
+    &s.blocks[s.first_pos / BLOCK..end]
+}
+
+/// A block that the step writes stands in one place of one sequence: backends store rows in any order, on several
+/// threads. Sequences may share the blocks that they only read.
+fn check_written(rows: &Rows<'_>) -> Result<(), Error> {
+    for (i, s) in rows.seqs.iter().enumerate() {
+        for (at, block) in written(s).iter().enumerate() {
+            let own = s.blocks.iter().filter(|b| *b == block).count();
+            let elsewhere = rows.seqs[i + 1..].iter().any(|o| o.blocks.contains(block))
+                || rows.seqs[..i].iter().any(|o| o.blocks.contains(block));
+            if own > 1 || elsewhere {
+                let position = (s.first_pos / BLOCK + at) * BLOCK;
+                return Err(Error::Step(format!(
+                    "block {} would be written for position {position} of sequence {i} and stands elsewhere too",
+                    block.0
+                )));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(seqs: &[SeqRows<'_>]) -> Option<String> {
+        check_written(&Rows { tokens: &[], seqs }).err().map(|e| e.to_string())
+    }
+
+    #[test]
+    fn a_written_block_stands_in_one_place() {
+        let ids = |ids: &[u32]| ids.iter().map(|&i| BlockId(i)).collect::<Vec<_>>();
+        let (shared, other, twice) = (ids(&[7, 1]), ids(&[7, 2]), ids(&[3, 3]));
+        let seq = |rows, first_pos, blocks| SeqRows { rows, first_pos, blocks };
+        // Both read block 7, and each writes its own.
+        assert_eq!(refusal(&[seq(0..1, BLOCK, &shared), seq(1..2, BLOCK, &other)]), None);
+        // The second writes the block that the first reads.
+        let text = refusal(&[seq(0..1, BLOCK, &shared), seq(1..2, 0, &other)]).unwrap();
+        assert!(text.contains("block 7") && text.contains("sequence 1"), "{text}");
+        assert!(refusal(&[seq(0..40, 0, &twice)]).unwrap().contains("block 3"));
     }
 }

@@ -68,6 +68,7 @@ impl Matrix {
             None => bytes.len(),
         };
         let mut lines: Vec<Line> = bytemuck::allocation::try_zeroed_vec(whole.div_ceil(64)).ok()?;
+        want_huge_pages(&mut lines);
         let out: &mut [u8] = &mut bytemuck::cast_slice_mut(&mut lines)[..whole];
         let sources = bytes.par_chunks(panel_bytes);
         out.par_chunks_mut(panel_bytes).zip(sources).for_each(|(panel, source)| match packer {
@@ -120,6 +121,26 @@ impl Matrix {
         }
     }
 }
+
+/// Asks for pages of 2 MiB under untouched memory: fewer faults while packing, and no end of a page every 4 KiB
+/// where the hardware's prefetch stops.
+#[cfg(target_os = "linux")]
+fn want_huge_pages(lines: &mut [Line]) {
+    const HUGE: usize = 2 << 20;
+    let bytes: &mut [u8] = bytemuck::cast_slice_mut(lines);
+    let skip = bytes.as_ptr().align_offset(HUGE);
+    let Some(whole) = bytes.len().checked_sub(skip).map(|n| n / HUGE * HUGE).filter(|n| *n > 0) else {
+        return;
+    };
+    let inside = &mut bytes[skip..skip + whole];
+    // SAFETY: the range is whole pages of memory that `inside` borrows alone; the advice changes no byte of it. A
+    // refusal leaves small pages, which are only slower.
+    unsafe { libc::madvise(inside.as_mut_ptr().cast(), inside.len(), libc::MADV_HUGEPAGE) };
+}
+
+/// Elsewhere the system decides.
+#[cfg(not(target_os = "linux"))]
+fn want_huge_pages(_lines: &mut [Line]) {}
 
 fn pack_panel(packer: Packer, ty: Type, row_bytes: usize, source: &[u8], panel: &mut [u8]) {
     let bytes = ty.block_bytes();

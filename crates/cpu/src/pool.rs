@@ -180,6 +180,10 @@ impl Pool {
             job(&team);
             team.barrier();
         }));
+        if ran.is_ok() {
+            // SAFETY: every worker passed the last barrier and waits for the next step.
+            unsafe { *self.shared.job.get() = None };
+        }
         if let Err(panic) = ran {
             self.shared.panicked.store(true, Ordering::Release);
             // Workers may still use the closure: they end at a barrier, which now fails, and then for good.

@@ -59,8 +59,6 @@ struct Core {
 struct Prepared {
     f: Shared<f32>,
     groups: Shared<ActGroup>,
-    /// What quantization left out of the rows, quantized; only where the product is the logits.
-    rest: Shared<ActGroup>,
 }
 
 /// A thread's own buffers.
@@ -73,6 +71,7 @@ struct Local {
     queries: Vec<f32>,
     attended: Vec<f32>,
     positions: Vec<usize>,
+    /// A row, and behind keys a head.
     heads: Vec<f32>,
     narrow: Vec<u16>,
 }
@@ -86,7 +85,6 @@ struct Best {
 }
 
 /// What this step is about, kept from step to step so that nothing is allocated.
-#[derive(Default)]
 struct Step {
     tokens: Vec<u32>,
     /// Rows whose logits are wanted.
@@ -101,6 +99,19 @@ struct Step {
 }
 
 impl Step {
+    /// Room for the greatest step. Only sequences that share blocks can outgrow that of `blocks`.
+    fn new(kv: &KvShape) -> Step {
+        let rows = kv.max_rows;
+        Step {
+            tokens: Vec::with_capacity(rows),
+            wanted: Vec::with_capacity(rows),
+            positions: Vec::with_capacity(rows),
+            seq_of: Vec::with_capacity(rows),
+            seqs: Vec::with_capacity(rows),
+            blocks: Vec::with_capacity(kv.blocks),
+        }
+    }
+
     fn set(&mut self, rows: &Rows<'_>, sample: &[SampleRow]) {
         self.tokens.clear();
         self.tokens.extend_from_slice(rows.tokens);
@@ -128,12 +139,11 @@ impl Step {
 }
 
 impl Prepared {
-    /// Room for rows of `cols`, and of `precise` where the product is the logits.
+    /// Room for rows of `cols`, and for two quantizations of rows of `precise`.
     fn new(rows: usize, cols: usize, precise: usize) -> Result<Prepared, Error> {
         Ok(Prepared {
             f: memory("activations", &[rows, cols])?,
-            groups: memory("activations", &[rows, cols.div_ceil(GROUP)])?,
-            rest: memory("activations", &[rows, precise.div_ceil(GROUP)])?,
+            groups: memory("activations", &[rows, cols.max(2 * precise).div_ceil(GROUP)])?,
         })
     }
 }
@@ -164,18 +174,19 @@ impl Runner {
         for layer in &plan.kv {
             cache.push(LayerCache::new(layer, kv)?);
         }
+        let block = plan.weights.iter().map(|w| w.ty.block_bytes()).max().unwrap_or(0);
         let mut locals = Vec::new();
         for _ in 0..threads {
             locals.push(Local {
                 prepared: Prepared::new(1, cols, precise)?,
                 tile: vec![0.0; ROW_BLOCK * PANEL],
                 joined: vec![0.0; ROW_BLOCK * PANEL],
-                block: Vec::new(),
+                block: Vec::with_capacity(block),
                 scratch: Scratch::new(QUERIES, head),
                 queries: vec![0.0; QUERIES * head],
                 attended: vec![0.0; QUERIES * head],
                 positions: Vec::with_capacity(QUERIES),
-                heads: vec![0.0; widest],
+                heads: vec![0.0; widest + head],
                 narrow: vec![0; head],
             });
         }
@@ -199,7 +210,7 @@ impl Runner {
             kv_shape: *kv,
             stages,
             cache,
-            step: Step::default(),
+            step: Step::new(kv),
         };
         Ok(Runner { pool, core })
     }
@@ -243,7 +254,7 @@ impl Loaded for Runner {
         });
         out.tokens.clear();
         out.logits.clear();
-        let (threads, vocabulary) = (self.pool.threads(), core.width(core.plan.logits));
+        let threads = self.pool.threads();
         for (i, s) in sample.iter().enumerate() {
             // SAFETY: no thread runs now.
             let shares = unsafe { core.best.read(i * threads..(i + 1) * threads) };
@@ -261,7 +272,6 @@ impl Loaded for Runner {
             if s.logits {
                 // SAFETY: no thread runs now.
                 let logits = unsafe { core.read(core.plan.logits, i..i + 1) };
-                debug_assert_eq!(logits.len(), vocabulary);
                 out.logits.extend_from_slice(logits);
             }
         }
@@ -353,7 +363,7 @@ impl Core {
     }
 
     /// # Safety
-    /// Called once a thread and step, with the thread's own number.
+    /// Called with the thread's own number, and no other reference to its buffers lives.
     #[allow(clippy::mut_from_ref)] // each thread has its own
     unsafe fn local(&self, thread: usize) -> &mut Local {
         // SAFETY: the caller's promise.
@@ -558,8 +568,10 @@ impl Core {
             let groups = unsafe { to.groups.write(at * per_row..(at + 1) * per_row) };
             (self.kernels.quantize)(row, groups);
             if linear.precise {
+                // What is left out lies behind all rows.
+                let at = self.rows_of(linear.x) + at;
                 // SAFETY: as above.
-                let rest = unsafe { to.rest.write(at * per_row..(at + 1) * per_row) };
+                let rest = unsafe { to.groups.write(at * per_row..(at + 1) * per_row) };
                 (self.kernels.rest)(row, groups, &mut scratch[..cols]);
                 (self.kernels.quantize)(&scratch[..cols], rest);
             }
@@ -591,7 +603,7 @@ impl Core {
             team.barrier();
             &self.prepared
         };
-        let groups = n * (cols / GROUP);
+        let groups = if linear.precise { 2 * n } else { n } * (cols / GROUP);
         // SAFETY: prepared by this thread, or by all before the barrier; nobody writes until the next stage.
         let input = unsafe {
             Input {
@@ -601,7 +613,6 @@ impl Core {
                     None => self.read(linear.x, 0..n),
                 },
                 groups: if linear.quantized { prepared.groups.read(0..groups) } else { &[] },
-                rest: if linear.precise { prepared.rest.read(0..groups) } else { &[] },
             }
         };
         if n < CLAIM_FROM {
@@ -655,16 +666,21 @@ impl Core {
                 panel -= matrix.panels();
                 continue;
             }
-            let tile = &mut tile[..n * PANEL];
-            (matrix.kernel)(matrix.panel(panel), input, rows.start, n, tile);
-            if linear.precise {
-                let input = Input { groups: input.rest, ..*input };
-                let rest = &mut joined[..n * PANEL];
-                (matrix.kernel)(matrix.panel(panel), &input, rows.start, n, rest);
-                for (t, r) in tile.iter_mut().zip(rest) {
-                    *t += *r;
+            let bytes = matrix.panel(panel);
+            let all = self.rows_of(linear.x);
+            if part.precise && all == 1 {
+                // Both quantizations of the one row in one pass over the panel.
+                (matrix.kernel)(bytes, input, 0, 2, tile);
+                let (tile, rest) = tile.split_at_mut(PANEL);
+                add_to(tile, rest);
+            } else {
+                (matrix.kernel)(bytes, input, rows.start, n, tile);
+                if part.precise {
+                    (matrix.kernel)(bytes, input, all + rows.start, n, joined);
+                    add_to(&mut tile[..n * PANEL], joined);
                 }
             }
+            let tile = &tile[..n * PANEL];
             let column = panel * PANEL;
             let bias = part.bias.map(|b| &self.stages.vectors[b.index()][column..]);
             self.store(part, panel, rows, tile, |product, _, out| match (bias, part.add) {
@@ -803,6 +819,12 @@ struct AttendTask {
     kv_head: usize,
     /// Pairs of the sequence, counted row by row.
     pairs: Range<usize>,
+}
+
+fn add_to(to: &mut [f32], x: &[f32]) {
+    for (to, x) in to.iter_mut().zip(x) {
+        *to += *x;
+    }
 }
 
 fn best_of(logits: &[f32], first: usize) -> Best {

@@ -76,7 +76,7 @@ pub struct Linear {
     pub glu: Option<Act>,
     /// Some part wants quantized rows.
     pub quantized: bool,
-    /// The product is the logits: what quantization leaves out of the rows is quantized too, and multiplied with.
+    /// Some part is precise.
     pub precise: bool,
     /// Panels, counted through the parts (of a gated unit: pairs of panels).
     pub panels: usize,
@@ -94,6 +94,9 @@ pub struct Part {
     pub bias: Option<Wt>,
     /// Rows added to the rows.
     pub add: Option<Val>,
+    /// The product is the logits, of a quantized matrix: what quantization leaves out of the rows is quantized
+    /// too, and multiplied with.
+    pub precise: bool,
 }
 
 /// A rotation with its frequencies.
@@ -185,9 +188,7 @@ impl Stages {
             Op::RmsNorm { out, x, norm } | Op::HeadNorm { out, x, norm, .. } => {
                 Stage::Norm { out: *out, x: *x, norm: *norm }
             }
-            Op::Linear { out, x, w } => {
-                self.linear(*x, None, vec![Part { w: *w, out: *out, bias: None, add: None }], None, threads)
-            }
+            Op::Linear { out, x, w } => self.linear(*x, None, vec![self.part(*w, *out)], None, threads),
             Op::Bias { out, x, b } => Stage::Bias { out: *out, x: *x, b: *b },
             Op::Rope { out, x, head_dim, rope } => {
                 Stage::Rope { out: *out, x: *x, head_dim: *head_dim, rope: self.rope(rope) }
@@ -207,18 +208,15 @@ impl Stages {
                 }
                 Fused::NormLinear { x, norm, parts } => {
                     let parts =
-                        parts.iter().map(|p| Part { w: p.w, out: p.out, bias: p.bias, add: None }).collect();
+                        parts.iter().map(|p| Part { bias: p.bias, ..self.part(p.w, p.out) }).collect();
                     self.linear(*x, Some(*norm), parts, None, threads)
                 }
                 Fused::NormGlu { out, x, norm, gate, up, act } => {
-                    let parts = [*gate, *up]
-                        .map(|w| Part { w, out: *out, bias: None, add: None })
-                        .into_iter()
-                        .collect();
+                    let parts = vec![self.part(*gate, *out), self.part(*up, *out)];
                     self.linear(*x, Some(*norm), parts, Some(*act), threads)
                 }
                 Fused::LinearAdd { out, x, w, add } => {
-                    let part = Part { w: *w, out: *out, bias: None, add: Some(*add) };
+                    let part = Part { add: Some(*add), ..self.part(*w, *out) };
                     self.linear(*x, None, vec![part], None, threads)
                 }
                 Fused::HeadNormRopeKvWrite { q_out, q, k, v, head_dim, q_prep, k_prep, layer } => {
@@ -240,6 +238,11 @@ impl Stages {
     /// The packed form of a weight that a stage multiplies with.
     pub fn matrix(&self, w: Wt) -> &Matrix {
         self.matrices[w.index()].as_ref().expect("`new` packed every matrix")
+    }
+
+    fn part(&self, w: Wt, out: Val) -> Part {
+        let precise = out == self.logits && self.matrix(w).is_quantized();
+        Part { w, out, bias: None, add: None, precise }
     }
 
     fn linear(
@@ -269,7 +272,7 @@ impl Stages {
         }
         split.resize(threads, bytes.len());
         split.push(bytes.len());
-        let precise = quantized && parts.iter().any(|p| p.out == self.logits);
+        let precise = parts.iter().any(|p| p.precise);
         Stage::Linear(Linear { x, norm, parts, glu, quantized, precise, panels: bytes.len(), split })
     }
 
@@ -329,6 +332,7 @@ fn logits_product(plan: &Plan) -> Val {
 
 /// What the kernels take for granted.
 fn check(plan: &Plan, kv: &KvShape) -> Result<(), Error> {
+    plan.check().map_err(|e| unsupported(e.to_string()))?;
     if kv.blocks == 0 || kv.max_rows == 0 {
         return Err(unsupported(format!("a cache of {} blocks, steps of {} rows", kv.blocks, kv.max_rows)));
     }

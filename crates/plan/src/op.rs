@@ -289,7 +289,7 @@ impl Op {
             Op::Fused(f) => match f {
                 Fused::AddRmsNorm { .. } => true,
                 Fused::LinearAdd { add, x, .. } => input == *add && input != *x,
-                Fused::HeadNormRopeKvWrite { q, .. } => input == *q,
+                Fused::HeadNormRopeKvWrite { q, k, v, .. } => input == *q && input != *k && input != *v,
                 Fused::NormLinear { .. } | Fused::NormGlu { .. } => false,
             },
         }

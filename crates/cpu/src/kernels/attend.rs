@@ -3,8 +3,8 @@
 //! The cache is walked in blocks of 32 positions, keys stored with positions side by side so that 32 scores
 //! come out of one pass. Softmax is online: each block's scores are weighed against the greatest seen so far
 //! (Milakov and Gimelshein 2018). Every [`SPAN`] positions a fresh state starts and the finished one is merged
-//! into the total, in order: so one row's attention may be cut into spans and given to several threads with
-//! no change of a bit. What a row computes depends on its own position and the cache alone.
+//! into the total, in order: so one row's attention can be cut into spans and given to several threads with
+//! no change of a bit (nothing does so yet). What a row computes depends on its own position and the cache alone.
 
 use cera_backend::{BLOCK, BlockId};
 use cera_plan::Attention;

@@ -8,6 +8,9 @@ use half::{bf16, f16};
 use crate::format::{ActGroup, Format, GROUP, PANEL};
 use crate::simd::{Lanes16, SUMS, Simd, sum16, unroll};
 
+/// Bytes between what is read of a panel and what is asked of memory.
+const AHEAD: usize = 4096;
+
 /// The step's rows as a panel kernel reads them. Quantized panels use `groups`, float panels `f`.
 #[derive(Clone, Copy)]
 pub struct Input<'a> {
@@ -15,11 +18,8 @@ pub struct Input<'a> {
     pub cols: usize,
     /// `[rows, cols]`.
     pub f: &'a [f32],
-    /// `[rows, cols / 32]`.
+    /// `[rows, cols / 32]`; where the product is the logits, as many rows again: what quantization left out.
     pub groups: &'a [ActGroup],
-    /// What quantization left out of the rows, quantized; empty where the product is not the logits. No kernel
-    /// reads it: the caller multiplies it like `groups`.
-    pub rest: &'a [ActGroup],
 }
 
 /// Rows `first..first + T` times one panel: `out[t * 16 + row of the panel]`.
@@ -41,6 +41,16 @@ fn tile<S: Simd, F: Format, const T: usize>(
     for (b, block) in panel.chunks_exact(F::PANEL_BYTES).enumerate() {
         for g in 0..F::GROUPS {
             let at = b * F::GROUPS + g;
+            if T <= 2 {
+                // Few rows: the panel streams from memory. The hardware's own prefetch stops at every page.
+                let share = F::PANEL_BYTES / F::GROUPS;
+                let ahead = block.as_ptr().wrapping_add(g * share + AHEAD);
+                let mut line = 0;
+                while line < share {
+                    s.prefetch(ahead.wrapping_add(line));
+                    line += 64;
+                }
+            }
             unroll!(p < passes of 4 {
                 let w = F::unpack(s, block, g, p * S::LANES);
                 unroll!(t < T of 12 { acc[p][t] = F::accumulate(s, &w, &rows[t][at], acc[p][t]); });

@@ -126,7 +126,7 @@ fn products_agree_on_every_tier_in_every_format_and_number_of_rows() {
         x[cols..2 * cols].fill(1.0);
         x[2 * cols..3 * cols].fill(-3e4);
         let a = quantize(&scalar(), &x, cols);
-        let input = Input { cols, f: &x, groups: &a, rest: &[] };
+        let input = Input { cols, f: &x, groups: &a };
         let all = same_bits(ty.name(), |k| {
             let m = Matrix::pack(k, ty, rows, cols, &bytes).unwrap();
             multiply(m.kernel, &m, &input, 0, steps)
@@ -194,7 +194,7 @@ fn extreme_bytes_do_not_overflow_the_integer_dot() {
                 let x = vec![sign; cols];
                 let a = quantize(&scalar(), &x, cols);
                 assert!(bytes_of(&a).iter().all(|q| i32::from(*q) == 127 * sign as i32));
-                let input = Input { cols, f: &x, groups: &a, rest: &[] };
+                let input = Input { cols, f: &x, groups: &a };
                 let got = same_bits(ty.name(), |k| {
                     let m = Matrix::pack(k, ty, PANEL, cols, &bytes).unwrap();
                     multiply(m.kernel, &m, &input, 0, 1)

@@ -46,6 +46,10 @@ impl Simd for Avx2 {
     type B = __m256i;
 
     #[inline(always)]
+    fn prefetch(self, at: *const u8) {
+        x86!(_mm_prefetch::<_MM_HINT_T0>(at.cast()))
+    }
+    #[inline(always)]
     fn splat(self, v: f32) -> __m256 {
         x86!(_mm256_set1_ps(v))
     }

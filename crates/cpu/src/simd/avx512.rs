@@ -48,6 +48,10 @@ impl Simd for Avx512 {
     type B = __m512i;
 
     #[inline(always)]
+    fn prefetch(self, at: *const u8) {
+        x86!(_mm_prefetch::<_MM_HINT_T0>(at.cast()))
+    }
+    #[inline(always)]
     fn splat(self, v: f32) -> __m512 {
         x86!(_mm512_set1_ps(v))
     }

@@ -49,6 +49,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// `LANES` rows of four bytes.
     type B: Copy;
 
+    /// Asks for the cache line at an address, which need not be valid.
+    fn prefetch(self, at: *const u8);
     /// All lanes `v`.
     fn splat(self, v: f32) -> Self::F;
     /// The first `LANES` of `x`.

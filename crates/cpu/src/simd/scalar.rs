@@ -57,6 +57,8 @@ impl Simd for Scalar {
     type B = [u8; 4 * N];
 
     #[inline(always)]
+    fn prefetch(self, _at: *const u8) {}
+    #[inline(always)]
     fn splat(self, v: f32) -> Self::F {
         [v; N]
     }
