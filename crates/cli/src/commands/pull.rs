@@ -10,7 +10,7 @@ use crate::model;
 /// Fetches a model into the cache and prints where it is.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// A short name (`cera list` shows them), or hf:org/repo[:file].
+    /// A short name (`cera list` shows them), or hf:org/repo or hf:org/repo:file.
     #[arg(required_unless_present = "model")]
     name: Option<String>,
     /// The same, as other commands take it; what is named without a flag goes before it.
