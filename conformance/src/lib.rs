@@ -183,15 +183,20 @@ pub fn model(name: &str) -> Option<PathBuf> {
     found
 }
 
-/// The first `count` tokens of a text of ours (prose, numbers, a program, three scripts), as the model of the file
-/// has them.
+/// A text of ours of every kind: prose, numbers, a program, three scripts.
+pub const MIXED: &str = include_str!("../text/harbour.txt");
+
+/// A text of ours, plain prose of about 600 tokens.
+pub const PROSE: &str = include_str!("../text/river.txt");
+
+/// The first `count` tokens of a text, as the model of the file has them.
 ///
 /// # Errors
 /// The file or its vocabulary cannot be used, or the text has fewer tokens.
-pub fn text_tokens(path: &Path, count: usize) -> Result<Vec<u32>> {
+pub fn text_tokens(path: &Path, text: &str, count: usize) -> Result<Vec<u32>> {
     let file = Gguf::open(path)?;
     let tokenizer = cera::tokenizer(file.metadata(), None)?.ok_or("the file has no tokenizer")?;
-    let mut tokens = tokenizer.encode_whole(include_str!("../text/harbour.txt"), Special::AsText)?;
+    let mut tokens = tokenizer.encode_whole(text, Special::AsText)?;
     if tokens.len() < count {
         return Err(format!("the text has {} tokens, not {count}", tokens.len()).into());
     }

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use cera_backend::KvType;
-use cera_conformance::{Fixture, Runner, model, text_tokens};
+use cera_conformance::{Fixture, MIXED, Runner, model, text_tokens};
 use cera_cpu::{Cpu, Options, Tier};
 
 /// Loads a file; threads are not pinned, since tests run side by side.
@@ -67,7 +67,7 @@ fn real(name: &str) {
     let mut runner = load(tier, 1);
     let vocabulary = runner.vocabulary();
     let stride = (PROMPT * vocabulary * size_of::<f32>()).div_ceil(KEPT);
-    let tokens = text_tokens(&path, PROMPT).unwrap();
+    let tokens = text_tokens(&path, MIXED, PROMPT).unwrap();
     let mut expected = Expected { tokens, vocabulary, stride, logits: Vec::new() };
     let mut logits = Vec::new();
     let wanted = |position| expected.compared(position);

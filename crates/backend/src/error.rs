@@ -36,4 +36,12 @@ pub enum Error {
         /// The op's name.
         name: &'static str,
     },
+    /// The backend broke while it ran a step; the model must be loaded again.
+    #[error("the {backend} backend failed: {why}; load the model again")]
+    Failed {
+        /// The backend's name.
+        backend: &'static str,
+        /// What it knows of the cause.
+        why: String,
+    },
 }

@@ -146,6 +146,14 @@ pub fn check_step(plan: &Plan, kv: &KvShape, rows: &Rows<'_>, sample: &[SampleRo
     }
 }
 
+/// Checks the blocks of [`Loaded::copy_blocks`] against the cache. Backends call it first.
+pub fn check_copy(kv: &KvShape, pairs: &[(BlockId, BlockId)]) -> Result<(), Error> {
+    match pairs.iter().flat_map(|(from, to)| [from, to]).find(|b| b.0 as usize >= kv.blocks) {
+        Some(b) => Err(Error::Step(format!("block {}, but the cache has {}", b.0, kv.blocks))),
+        None => Ok(()),
+    }
+}
+
 /// The blocks of a sequence that the step's rows are stored in.
 fn written<'a>(s: &SeqRows<'a>) -> &'a [BlockId] {
     let end = (s.first_pos + s.rows.len()).div_ceil(BLOCK);

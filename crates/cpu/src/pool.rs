@@ -3,8 +3,9 @@
 //! Workers spin a short while for the next step, then sleep. Within a step they never sleep; where the machine
 //! has fewer free cores than threads, spinning gives way to yielding, so that it stays correct and merely slow.
 
+use std::any::Any;
 use std::cell::UnsafeCell;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle, Thread};
@@ -160,9 +161,14 @@ impl Pool {
         self.workers.len() + 1
     }
 
-    /// Runs `job` on every thread and returns when all are done. Panics where one of them did.
-    pub fn run(&mut self, job: &(dyn Fn(&Team<'_>) + Sync)) {
-        assert!(!self.shared.panicked.load(Ordering::Acquire), "a thread of an earlier step panicked");
+    /// Runs `job` on every thread and returns when all are done.
+    ///
+    /// # Errors
+    /// What a thread said when it panicked, in this step or in an earlier one: after that the pool is lost.
+    pub fn run(&mut self, job: &(dyn Fn(&Team<'_>) + Sync)) -> Result<(), String> {
+        if self.shared.panicked.load(Ordering::Acquire) {
+            return Err("a thread panicked in an earlier step".into());
+        }
         let threads = self.threads();
         // SAFETY: the pointer's lifetime is erased; it is used only until the last barrier below, which every
         // worker passes or panics before, and is cleared after it.
@@ -190,9 +196,17 @@ impl Pool {
             for worker in self.workers.drain(..) {
                 let _ = worker.join();
             }
-            resume_unwind(panic);
+            return Err(message(&*panic));
         }
+        Ok(())
     }
+}
+
+/// What a panic said.
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text =
+        panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    format!("a thread panicked: {}", text.unwrap_or("it did not say why"))
 }
 
 impl Drop for Pool {
@@ -224,7 +238,8 @@ mod tests {
                     assert_eq!(count.load(Ordering::Relaxed), 3 * (step + 1));
                     team.barrier();
                 }
-            });
+            })
+            .unwrap();
         }
     }
 
@@ -236,20 +251,20 @@ mod tests {
             let ran = AtomicUsize::new(0);
             pool.run(&|_| {
                 ran.fetch_add(1, Ordering::Relaxed);
-            });
+            })
+            .unwrap();
             assert_eq!(ran.into_inner(), 2);
         }
     }
 
     #[test]
-    fn a_panic_in_a_worker_reaches_the_caller() {
-        let mut pool = Pool::new(2, false).unwrap();
-        let caught = catch_unwind(AssertUnwindSafe(|| {
-            pool.run(&|team| {
-                assert!(team.thread == 0, "no");
-            });
-        }));
-        assert!(caught.is_err());
+    fn a_panic_becomes_an_error_and_the_pool_stays_lost() {
+        for bad in 0..2 {
+            let mut pool = Pool::new(2, false).unwrap();
+            let error = pool.run(&|team| assert!(team.thread != bad, "no")).unwrap_err();
+            assert!(error.starts_with("a thread panicked: "), "{error}");
+            assert_eq!(pool.run(&|_| {}).unwrap_err(), "a thread panicked in an earlier step");
+        }
     }
 
     #[test]

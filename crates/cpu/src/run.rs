@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cera_backend::{
-    BLOCK, BlockId, Error, KvShape, Loaded, Rows, SampleRow, SeqRows, StepOutput, check_step,
+    BLOCK, BlockId, Error, KvShape, Loaded, Rows, SampleRow, SeqRows, StepOutput, check_copy, check_step,
 };
 use cera_plan::arena::Arena;
 use cera_plan::{Attention, KvLayer, Norm, Op, Plan, RowSet, Val};
@@ -19,7 +19,7 @@ use crate::kernels::attend::{Cache, Queries, Scratch};
 use crate::kernels::linear::Input;
 use crate::pool::{Pool, Team};
 use crate::shared::{Shared, memory};
-use crate::stage::{Linear, Part, Prep, Stage, Stages};
+use crate::stage::{Linear, NAME, Part, Prep, Stage, Stages};
 
 /// Rows that a panel is multiplied with before the next panel's turn: their activations stay in the cache.
 const ROW_BLOCK: usize = 128;
@@ -220,7 +220,9 @@ impl Runner {
         for i in 0..self.core.stages.stages.len() {
             let core = &self.core;
             core.claims[i].store(0, Ordering::Relaxed);
-            self.pool.run(&|team| core.run_stage(i, team));
+            if let Err(why) = self.pool.run(&|team| core.run_stage(i, team)) {
+                return Error::Failed { backend: NAME, why };
+            }
             let op = &core.plan.ops[i];
             for v in op.writes() {
                 let n = core.rows_of(v);
@@ -244,7 +246,7 @@ impl Loaded for Runner {
             claim.store(0, Ordering::Relaxed);
         }
         let core = &self.core;
-        self.pool.run(&|team| {
+        let ran = self.pool.run(&|team| {
             core.turn_table(team);
             for i in 0..core.stages.stages.len() {
                 core.run_stage(i, team);
@@ -252,6 +254,7 @@ impl Loaded for Runner {
             }
             core.find_best(team);
         });
+        ran.map_err(|why| Error::Failed { backend: NAME, why })?;
         out.tokens.clear();
         out.logits.clear();
         let threads = self.pool.threads();
@@ -279,11 +282,8 @@ impl Loaded for Runner {
     }
 
     fn copy_blocks(&mut self, pairs: &[(BlockId, BlockId)]) -> Result<(), Error> {
-        let blocks = self.core.kv_shape.blocks;
+        check_copy(&self.core.kv_shape, pairs)?;
         for &(from, to) in pairs {
-            if let Some(b) = [from, to].into_iter().find(|b| b.0 as usize >= blocks) {
-                return Err(Error::Step(format!("block {}, but the cache has {blocks}", b.0)));
-            }
             if from == to {
                 continue;
             }

@@ -9,7 +9,9 @@ mod ops;
 
 use cera_plan::{Attention, Fused, HeadPrep, KvLayer, LinearPart, Norm, Op, Plan, Rope, RowSet, Val, Wt};
 
-use crate::{Backend, BlockId, Error, KvShape, Loaded, Rows, SampleRow, StepOutput, Weights, check_step};
+use crate::{
+    Backend, BlockId, Error, KvShape, Loaded, Rows, SampleRow, StepOutput, Weights, check_copy, check_step,
+};
 use cache::Cache;
 
 /// The reference backend.
@@ -117,10 +119,8 @@ impl Loaded for LoadedReference {
     }
 
     fn copy_blocks(&mut self, pairs: &[(BlockId, BlockId)]) -> Result<(), Error> {
+        check_copy(&self.kv, pairs)?;
         for &(from, to) in pairs {
-            if let Some(b) = [from, to].into_iter().find(|b| b.0 as usize >= self.kv.blocks) {
-                return Err(Error::Step(format!("block {}, but the cache has {}", b.0, self.kv.blocks)));
-            }
             self.caches.iter_mut().for_each(|c| c.copy(from, to));
         }
         Ok(())
