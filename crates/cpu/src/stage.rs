@@ -80,6 +80,8 @@ pub struct Linear {
     pub precise: bool,
     /// Panels, counted through the parts (of a gated unit: pairs of panels).
     pub panels: usize,
+    /// The greatest bytes of a panel, of a gated unit those of a pair.
+    pub panel_bytes: usize,
     /// For each thread, where its panels start when they are split by bytes; one more than threads.
     pub split: Vec<usize>,
 }
@@ -273,7 +275,18 @@ impl Stages {
         split.resize(threads, bytes.len());
         split.push(bytes.len());
         let precise = parts.iter().any(|p| p.precise);
-        Stage::Linear(Linear { x, norm, parts, glu, quantized, precise, panels: bytes.len(), split })
+        let panel_bytes = bytes.iter().copied().max().unwrap_or(1);
+        Stage::Linear(Linear {
+            x,
+            norm,
+            parts,
+            glu,
+            quantized,
+            precise,
+            panels: bytes.len(),
+            panel_bytes,
+            split,
+        })
     }
 
     fn prep(&mut self, p: &HeadPrep) -> Prep {

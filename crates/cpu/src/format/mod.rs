@@ -30,12 +30,15 @@ pub use q8_0::Q8_0;
 
 use cera_quant::Type;
 
-use crate::simd::{Bytes32, STEPS, Simd};
+use crate::simd::{Bytes32, HalfStarts, STEPS, Simd};
 
 /// Rows of a panel.
 pub const PANEL: usize = 16;
 /// Columns of a group: activations share one scale.
 pub const GROUP: usize = 32;
+
+/// Rows whose groups lie between each other, so that a tile of rows is few streams of memory.
+pub const QUAD: usize = 4;
 
 /// Bytes of a group's nibbles in a panel.
 pub const NIBBLES: usize = 256;
@@ -54,10 +57,23 @@ pub struct ActGroup {
     pub scale: f32,
     /// The sum of the 32 bytes, times the scale.
     pub sum_scaled: f32,
-    /// The sum of the 32 bytes.
-    pub sum: i32,
-    /// The sums of the first and the last 16 bytes, as the lower and the upper i16.
-    pub pair: i32,
+    /// What formats with an offset start their sums from.
+    pub start: Starts,
+}
+
+/// The sum of a group's 32 bytes times the offsets of formats, ready to be loaded into every lane: the product with
+/// `w - 8` is the product with `w` that started at `-8 * sum`.
+#[derive(Clone, Copy, Default, PartialEq, Debug, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub struct Starts {
+    /// `-8 * sum`.
+    pub minus8: i32,
+    /// `-16 * sum`.
+    pub minus16: i32,
+    /// `-128 * sum`.
+    pub minus128: i32,
+    /// The same of each half.
+    pub halves: HalfStarts,
 }
 
 /// A quantized format on this backend: how it is packed, and how a group is unpacked and dotted.

@@ -32,8 +32,7 @@ impl Format for Q4_0 {
 
     #[inline(always)]
     fn accumulate<S: Simd>(s: S, (w, d): &Self::Group<S>, a: &ActGroup, acc: S::F) -> S::F {
-        let isum = s.sub_i(s.dot_unsigned::<15>(w, &a.q), s.splat_i(8 * a.sum));
-        scaled(s, isum, *d, a, acc)
+        scaled(s, s.dot_unsigned::<15>(w, &a.q, a.start.minus8), *d, a, acc)
     }
 }
 
@@ -65,7 +64,7 @@ impl Format for Q4_1 {
 
     #[inline(always)]
     fn accumulate<S: Simd>(s: S, (w, d, m): &Self::Group<S>, a: &ActGroup, acc: S::F) -> S::F {
-        let acc = scaled(s, s.dot_unsigned::<15>(w, &a.q), *d, a, acc);
+        let acc = scaled(s, s.dot_unsigned::<15>(w, &a.q, 0), *d, a, acc);
         s.fma(*m, s.splat(a.sum_scaled), acc)
     }
 }

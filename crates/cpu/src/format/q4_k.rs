@@ -105,6 +105,6 @@ impl Format for Q4K {
 
     #[inline(always)]
     fn accumulate<S: Simd>(s: S, (w, d, m): &KGroup<S>, a: &ActGroup, acc: S::F) -> S::F {
-        accumulate(s, s.dot_unsigned::<15>(w, &a.q), *d, *m, a, acc)
+        accumulate(s, s.dot_unsigned::<15>(w, &a.q, 0), *d, *m, a, acc)
     }
 }

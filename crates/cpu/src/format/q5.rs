@@ -64,8 +64,7 @@ impl Format for Q5_0 {
 
     #[inline(always)]
     fn accumulate<S: Simd>(s: S, (w, d): &Self::Group<S>, a: &ActGroup, acc: S::F) -> S::F {
-        let isum = s.sub_i(s.dot_unsigned::<31>(w, &a.q), s.splat_i(16 * a.sum));
-        scaled(s, isum, *d, a, acc)
+        scaled(s, s.dot_unsigned::<31>(w, &a.q, a.start.minus16), *d, a, acc)
     }
 }
 
@@ -97,7 +96,7 @@ impl Format for Q5_1 {
 
     #[inline(always)]
     fn accumulate<S: Simd>(s: S, (w, d, m): &Self::Group<S>, a: &ActGroup, acc: S::F) -> S::F {
-        let acc = scaled(s, s.dot_unsigned::<31>(w, &a.q), *d, a, acc);
+        let acc = scaled(s, s.dot_unsigned::<31>(w, &a.q, 0), *d, a, acc);
         s.fma(*m, s.splat(a.sum_scaled), acc)
     }
 }

@@ -56,6 +56,6 @@ impl Format for Q5K {
 
     #[inline(always)]
     fn accumulate<S: Simd>(s: S, (w, d, m): &KGroup<S>, a: &ActGroup, acc: S::F) -> S::F {
-        accumulate(s, s.dot_unsigned::<31>(w, &a.q), *d, *m, a, acc)
+        accumulate(s, s.dot_unsigned::<31>(w, &a.q, 0), *d, *m, a, acc)
     }
 }

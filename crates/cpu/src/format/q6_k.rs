@@ -102,9 +102,6 @@ impl Format for Q6K {
 
     #[inline(always)]
     fn accumulate<S: Simd>(s: S, (w, sc, d): &Self::Group<S>, a: &ActGroup, acc: S::F) -> S::F {
-        // sum of sc * (q - 32) * x, the 32 taken out of the sum.
-        let offset = s.shl_i::<5>(s.dot_pair(sc.pair, s.splat_i(a.pair)));
-        let isum = s.sub_i(s.dot_halves(w, &a.q, sc), offset);
-        scaled(s, isum, *d, a, acc)
+        scaled(s, s.dot_halves(w, &a.q, sc, &a.start.halves), *d, a, acc)
     }
 }

@@ -33,13 +33,13 @@ impl Format for Q8_0 {
     fn unpack<S: Simd>(s: S, panel: &[u8], _g: usize, first: usize) -> Self::Group<S> {
         let mut w = [s.splat_b(0); STEPS];
         for (j, w) in w.iter_mut().enumerate() {
-            *w = s.load_b(&panel[64 * j + 4 * first..64 * j + 4 * (first + S::LANES)]);
+            *w = s.signed(s.load_b(&panel[64 * j + 4 * first..64 * j + 4 * (first + S::LANES)]));
         }
         (w, load_halves(s, &panel[SCALES..], first))
     }
 
     #[inline(always)]
     fn accumulate<S: Simd>(s: S, (w, d): &Self::Group<S>, a: &ActGroup, acc: S::F) -> S::F {
-        scaled(s, s.dot_signed(w, &a.q, a.sum), *d, a, acc)
+        scaled(s, s.dot_signed(w, &a.q, a.start.minus128), *d, a, acc)
     }
 }

@@ -6,6 +6,8 @@
 //! into the total, in order: so one row's attention can be cut into spans and given to several threads with
 //! no change of a bit (nothing does so yet). What a row computes depends on its own position and the cache alone.
 
+use std::ops::Range;
+
 use cera_backend::{BLOCK, BlockId};
 use cera_plan::Attention;
 
@@ -13,6 +15,9 @@ use crate::simd::{SUMS, Simd, exp, sum16, tanh, unroll};
 
 /// Positions of one softmax state.
 pub const SPAN: usize = 512;
+
+/// Queries whose values are weighed together: a value is loaded once for them.
+const TOGETHER: usize = 4;
 
 /// The greatest head that the kernel's buffers hold.
 pub const MAX_HEAD: usize = 512;
@@ -52,6 +57,8 @@ pub struct Queries<'a> {
 pub struct Scratch {
     keys: Vec<f32>,
     values: Vec<f32>,
+    /// `[queries, 32]`: scores, then weights.
+    scores: Vec<f32>,
     states: Vec<State>,
     sums: Vec<f32>,
 }
@@ -71,6 +78,7 @@ impl Scratch {
         Scratch {
             keys: vec![0.0; head_dim * BLOCK],
             values: vec![0.0; head_dim * BLOCK],
+            scores: vec![0.0; queries * BLOCK],
             states: vec![EMPTY; 2 * queries],
             sums: vec![0.0; queries * head_dim],
         }
@@ -109,39 +117,26 @@ pub fn attend<S: Simd>(
             let lies = (id * attention.kv_heads + queries.kv_head) * dim * BLOCK;
             widen(s, &cache.k, lies, &mut scratch.keys[..dim * BLOCK]);
             widen(s, &cache.v, lies, &mut scratch.values[..dim * BLOCK]);
+            let Scratch { keys, values, scores, .. } = scratch;
+            all_scores(s, queries.q, dim, &keys[..dim * BLOCK], &mut scores[..n * BLOCK]);
+            let rows = scores.chunks_exact_mut(BLOCK).zip(sums.chunks_exact_mut(dim));
+            for ((&p, state), (scores, sums)) in queries.positions.iter().zip(&mut *span_states).zip(rows) {
+                to_weights(s, attention, &seen(attention, p, block), scores, state, sums);
+            }
+            let values = &values[..dim * BLOCK];
             let mut i = 0;
             while i < n {
-                if i + 2 <= n {
-                    let scores = scores::<S, 2>(s, &queries.q[i * dim..], dim, &scratch.keys);
-                    for (j, mut scores) in scores.into_iter().enumerate() {
-                        let sums = &mut sums[(i + j) * dim..(i + j + 1) * dim];
-                        let p = queries.positions[i + j];
-                        add_block(
-                            s,
-                            attention,
-                            p,
-                            block,
-                            &mut scores,
-                            &scratch.values,
-                            &mut span_states[i + j],
-                            sums,
-                        );
-                    }
-                    i += 2;
+                let together = (n - i).min(TOGETHER);
+                let whole = |p: &usize| seen(attention, *p, block).len() == BLOCK;
+                if together == TOGETHER && queries.positions[i..i + TOGETHER].iter().all(whole) {
+                    let sums = &mut sums[i * dim..(i + TOGETHER) * dim];
+                    weigh_all::<S, TOGETHER>(s, &scores[i * BLOCK..], values, sums);
+                    i += TOGETHER;
                 } else {
-                    let [mut scores] = scores::<S, 1>(s, &queries.q[i * dim..], dim, &scratch.keys);
-                    let sums = &mut sums[i * dim..(i + 1) * dim];
-                    let p = queries.positions[i];
-                    add_block(
-                        s,
-                        attention,
-                        p,
-                        block,
-                        &mut scores,
-                        &scratch.values,
-                        &mut span_states[i],
-                        sums,
-                    );
+                    let seen = seen(attention, queries.positions[i], block);
+                    let weights = &scores[i * BLOCK..][seen.clone()];
+                    let values = &values[seen.start * dim..seen.end * dim];
+                    weigh_all::<S, 1>(s, weights, values, &mut sums[i * dim..(i + 1) * dim]);
                     i += 1;
                 }
             }
@@ -189,9 +184,40 @@ fn widen<S: Simd>(s: S, stored: &Stored<'_>, at: usize, out: &mut [f32]) {
     }
 }
 
+/// The positions of a block that a row at position `p` sees.
+#[inline(always)]
+fn seen(attention: &Attention, p: usize, block: usize) -> Range<usize> {
+    let hi = (p + 1).saturating_sub(block).min(BLOCK);
+    start(attention, p).saturating_sub(block).min(hi)..hi
+}
+
+/// The dot products of all queries with the 32 keys of a block: `out [queries, 32]`.
+#[inline(always)]
+fn all_scores<S: Simd>(s: S, q: &[f32], dim: usize, keys: &[f32], out: &mut [f32]) {
+    let n = out.len() / BLOCK;
+    let mut i = 0;
+    if S::LANES == SUMS {
+        while i + 8 <= n {
+            scores::<S, 8>(s, &q[i * dim..], dim, keys, &mut out[i * BLOCK..]);
+            i += 8;
+        }
+        if i + 4 <= n {
+            scores::<S, 4>(s, &q[i * dim..], dim, keys, &mut out[i * BLOCK..]);
+            i += 4;
+        }
+    }
+    while i + 2 <= n {
+        scores::<S, 2>(s, &q[i * dim..], dim, keys, &mut out[i * BLOCK..]);
+        i += 2;
+    }
+    if i < n {
+        scores::<S, 1>(s, &q[i * dim..], dim, keys, &mut out[i * BLOCK..]);
+    }
+}
+
 /// The dot products of `Q` queries with the 32 keys of a block: one chain of fma over the head each.
 #[inline(always)]
-fn scores<S: Simd, const Q: usize>(s: S, q: &[f32], dim: usize, keys: &[f32]) -> [[f32; BLOCK]; Q] {
+fn scores<S: Simd, const Q: usize>(s: S, q: &[f32], dim: usize, keys: &[f32], out: &mut [f32]) {
     let parts = BLOCK / S::LANES;
     let mut rows = [&q[..0]; Q];
     for i in 0..Q {
@@ -199,49 +225,48 @@ fn scores<S: Simd, const Q: usize>(s: S, q: &[f32], dim: usize, keys: &[f32]) ->
     }
     let mut acc = [[s.splat(0.0); 8]; Q];
     for (d, keys) in keys.chunks_exact(BLOCK).take(dim).enumerate() {
-        unroll!(p < parts of 8 {
-            let k = s.load(&keys[p * S::LANES..]);
-            unroll!(i < Q of 4 { acc[i][p] = s.fma(s.splat(rows[i][d]), k, acc[i][p]); });
+        unroll!(i < Q of 8 {
+            let q = s.splat(rows[i][d]);
+            unroll!(p < parts of 8 { acc[i][p] = s.fma(q, s.load(&keys[p * S::LANES..]), acc[i][p]); });
         });
     }
-    let mut out = [[0.0; BLOCK]; Q];
-    unroll!(i < Q of 4 {
-        unroll!(p < parts of 8 { s.store(acc[i][p], &mut out[i][p * S::LANES..]); });
+    unroll!(i < Q of 8 {
+        unroll!(p < parts of 8 { s.store(acc[i][p], &mut out[i * BLOCK + p * S::LANES..]); });
     });
-    out
 }
 
-/// Weighs the positions of one block that the row at position `p` sees.
+/// Turns a block's scores into the weights of the positions that the row sees, by the greatest score so far; `state`
+/// and `sums` are brought to it.
 #[inline(always)]
-#[allow(clippy::too_many_arguments)] // one call, in the innermost loop: a struct would say nothing more
-fn add_block<S: Simd>(
+fn to_weights<S: Simd>(
     s: S,
     attention: &Attention,
-    p: usize,
-    block: usize,
-    scores: &mut [f32; BLOCK],
-    values: &[f32],
+    seen: &Range<usize>,
+    scores: &mut [f32],
     state: &mut State,
     sums: &mut [f32],
 ) {
-    let lo = start(attention, p).saturating_sub(block).min(BLOCK);
-    let hi = (p + 1).saturating_sub(block).min(BLOCK);
-    if lo >= hi {
+    if seen.is_empty() {
         return;
     }
     let scale = s.splat(attention.scale);
-    let mut max = state.max;
+    let nothing = s.splat(f32::NEG_INFINITY);
+    let mut top = nothing;
     for (i, part) in scores.chunks_exact_mut(S::LANES).enumerate() {
         let mut v = s.mul(s.load(part), scale);
         if let Some(cap) = attention.softcap {
             v = s.mul(s.splat(cap), tanh(s, s.mul(v, s.splat(1.0 / cap))));
         }
         let first = i * S::LANES;
-        v = s.select(lo.saturating_sub(first), hi.saturating_sub(first), v, s.splat(f32::NEG_INFINITY));
+        v = s.select(seen.start.saturating_sub(first), seen.end.saturating_sub(first), v, nothing);
         s.store(v, part);
-        for v in part {
-            max = if *v > max { *v } else { max };
-        }
+        top = s.max(v, top);
+    }
+    let mut max = state.max;
+    let mut lanes = [0.0; SUMS];
+    s.store(top, &mut lanes);
+    for v in &lanes[..S::LANES] {
+        max = if *v > max { *v } else { max };
     }
     if max > state.max {
         let by = if state.max == f32::NEG_INFINITY { 0.0 } else { exp1(s, state.max - max) };
@@ -255,33 +280,38 @@ fn add_block<S: Simd>(
     for (i, part) in scores.chunks_exact_mut(S::LANES).enumerate() {
         let first = i * S::LANES;
         let e = exp(s, s.sub(s.load(part), s.splat(max)));
-        let e = s.select(lo.saturating_sub(first), hi.saturating_sub(first), e, s.splat(0.0));
+        let e = s.select(seen.start.saturating_sub(first), seen.end.saturating_sub(first), e, s.splat(0.0));
         s.store(e, part);
         let lane = i % (SUMS / S::LANES);
         lanes[lane] = s.add(lanes[lane], e);
     }
     state.sum += sum16(s, &lanes);
-    let weights = &scores[lo..hi];
-    let dim = sums.len();
-    let values = &values[lo * dim..hi * dim];
+}
+
+/// Adds `weights . values` to the sums of `Q` queries, whose weights are 32 apart where there are several.
+#[inline(always)]
+fn weigh_all<S: Simd, const Q: usize>(s: S, weights: &[f32], values: &[f32], sums: &mut [f32]) {
+    let dim = sums.len() / Q;
     let mut d = 0;
-    while d + 8 * S::LANES <= dim {
-        weigh::<S, 8>(s, weights, values, dim, d, sums);
-        d += 8 * S::LANES;
-    }
-    while d + 4 * S::LANES <= dim {
-        weigh::<S, 4>(s, weights, values, dim, d, sums);
-        d += 4 * S::LANES;
+    // Where there are only 16 registers, 4 queries of 2 vectors.
+    let wide = if S::LANES == 8 { 2 } else { 4 };
+    while d + wide * S::LANES <= dim {
+        if S::LANES == 8 {
+            weigh::<S, Q, 2>(s, weights, values, dim, d, sums);
+        } else {
+            weigh::<S, Q, 4>(s, weights, values, dim, d, sums);
+        }
+        d += wide * S::LANES;
     }
     while d < dim {
-        weigh::<S, 1>(s, weights, values, dim, d, sums);
+        weigh::<S, Q, 1>(s, weights, values, dim, d, sums);
         d += S::LANES;
     }
 }
 
-/// Adds `weights . values[.., d..d + V * LANES]` to the sums: a chain of fma over the positions.
+/// Adds `weights . values[.., d..d + V * LANES]` to the sums: a chain of fma over the positions each.
 #[inline(always)]
-fn weigh<S: Simd, const V: usize>(
+fn weigh<S: Simd, const Q: usize, const V: usize>(
     s: S,
     weights: &[f32],
     values: &[f32],
@@ -289,15 +319,20 @@ fn weigh<S: Simd, const V: usize>(
     d: usize,
     sums: &mut [f32],
 ) {
-    let sums = &mut sums[d..d + V * S::LANES];
-    let mut acc = [s.splat(0.0); V];
-    unroll!(i < V of 8 { acc[i] = s.load(&sums[i * S::LANES..]); });
-    for (w, row) in weights.iter().zip(values.chunks_exact(dim)) {
-        let w = s.splat(*w);
+    let mut acc = [[s.splat(0.0); V]; Q];
+    unroll!(i < Q of 4 {
+        unroll!(v < V of 4 { acc[i][v] = s.load(&sums[i * dim + d + v * S::LANES..]); });
+    });
+    for (at, row) in values.chunks_exact(dim).enumerate() {
         let row = &row[d..d + V * S::LANES];
-        unroll!(i < V of 8 { acc[i] = s.fma(w, s.load(&row[i * S::LANES..]), acc[i]); });
+        unroll!(i < Q of 4 {
+            let w = s.splat(weights[i * BLOCK + at]);
+            unroll!(v < V of 4 { acc[i][v] = s.fma(w, s.load(&row[v * S::LANES..]), acc[i][v]); });
+        });
     }
-    unroll!(i < V of 8 { s.store(acc[i], &mut sums[i * S::LANES..]); });
+    unroll!(i < Q of 4 {
+        unroll!(v < V of 4 { s.store(acc[i][v], &mut sums[i * dim + d + v * S::LANES..]); });
+    });
 }
 
 /// Takes a finished span into the total.

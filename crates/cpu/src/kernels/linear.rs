@@ -5,24 +5,27 @@
 
 use half::{bf16, f16};
 
-use crate::format::{ActGroup, Format, GROUP, PANEL};
+use crate::format::{ActGroup, Format, GROUP, PANEL, QUAD};
 use crate::simd::{Lanes16, SUMS, Simd, sum16, unroll};
 
 /// Bytes between what is read of a panel and what is asked of memory.
 const AHEAD: usize = 4096;
 
-/// The step's rows as a panel kernel reads them. Quantized panels use `groups`, float panels `f`.
+/// Rows as a panel kernel reads them. Quantized panels use `groups`, float panels `f`.
 #[derive(Clone, Copy)]
 pub struct Input<'a> {
     /// Columns of a row.
     pub cols: usize,
+    /// How many rows there are.
+    pub rows: usize,
     /// `[rows, cols]`.
     pub f: &'a [f32],
-    /// `[rows, cols / 32]`; where the product is the logits, as many rows again: what quantization left out.
+    /// `[rows / 4, cols / 32, 4]`: quads of rows, and `[rows % 4, cols / 32]`: the rows behind the last quad.
     pub groups: &'a [ActGroup],
 }
 
-/// Rows `first..first + T` times one panel: `out[t * 16 + row of the panel]`.
+/// Rows `first..first + T` times one panel: `out[t * 16 + row of the panel]`. A tile is whole quads or, where
+/// `T < 4`, rows behind the last quad.
 #[inline(always)]
 fn tile<S: Simd, F: Format, const T: usize>(
     s: S,
@@ -33,15 +36,17 @@ fn tile<S: Simd, F: Format, const T: usize>(
 ) {
     let passes = PANEL / S::LANES;
     let per_row = x.cols / GROUP;
-    let mut rows = [&x.groups[..0]; T];
-    for (row, r) in rows.iter_mut().zip(first..) {
-        *row = &x.groups[r * per_row..(r + 1) * per_row];
+    // Rows that lie together, and how many such bundles there are.
+    let together = if T < QUAD { 1 } else { QUAD };
+    let mut bundles = [&x.groups[..0]; 4];
+    for (i, bundle) in bundles.iter_mut().enumerate().take(T / together) {
+        let at = (first + i * together) * per_row;
+        *bundle = &x.groups[at..at + together * per_row];
     }
     let mut acc = [[s.splat(0.0); T]; 4];
-    for (b, block) in panel.chunks_exact(F::PANEL_BYTES).enumerate() {
+    for (b, block) in panel.chunks_exact(F::PANEL_BYTES).take(per_row / F::GROUPS).enumerate() {
         for g in 0..F::GROUPS {
-            let at = b * F::GROUPS + g;
-            if T <= 2 {
+            if T < QUAD {
                 // Few rows: the panel streams from memory. The hardware's own prefetch stops at every page.
                 let share = F::PANEL_BYTES / F::GROUPS;
                 let ahead = block.as_ptr().wrapping_add(g * share + AHEAD);
@@ -51,21 +56,31 @@ fn tile<S: Simd, F: Format, const T: usize>(
                     line += 64;
                 }
             }
+            let at = (b * F::GROUPS + g) * together;
             unroll!(p < passes of 4 {
                 let w = F::unpack(s, block, g, p * S::LANES);
-                unroll!(t < T of 12 { acc[p][t] = F::accumulate(s, &w, &rows[t][at], acc[p][t]); });
+                let mut at = at;
+                unroll!(t < T of 16 {
+                    // SAFETY: `at` is below `per_row * together`, the length of every bundle.
+                    let a = unsafe { bundles[t / together].get_unchecked(at + t % together) };
+                    acc[p][t] = F::accumulate(s, &w, a, acc[p][t]);
+                    if t % QUAD == QUAD - 1 {
+                        at = s.after(acc[p][t], at);
+                    }
+                });
+                let _ = at;
             });
         }
     }
-    unroll!(t < T of 12 {
+    unroll!(t < T of 16 {
         unroll!(p < passes of 4 { s.store(acc[p][t], &mut out[t * PANEL + p * S::LANES..]); });
     });
 }
 
-/// Rows `first..first + rows` times one panel, `T`, then `U`, then one at a time.
-/// `out` is `[rows, 16]`.
+/// Rows `first..first + rows` times one panel. `out` is `[rows, 16]`. `first` is a multiple of 4 or behind the last
+/// quad; so is the end.
 #[inline(always)]
-pub fn panel<S: Simd, F: Format, const T: usize, const U: usize>(
+pub fn panel<S: Simd, F: Format>(
     s: S,
     panel: &[u8],
     x: &Input<'_>,
@@ -73,18 +88,29 @@ pub fn panel<S: Simd, F: Format, const T: usize, const U: usize>(
     rows: usize,
     out: &mut [f32],
 ) {
+    let quads = (x.rows / QUAD * QUAD).saturating_sub(first).min(rows);
     let mut r = 0;
-    while r + T <= rows {
-        tile::<S, F, T>(s, panel, x, first + r, &mut out[r * PANEL..]);
-        r += T;
+    if S::LANES == PANEL {
+        // One register holds a column of sums: 16 of 32 hold those of a tile.
+        while r + 16 <= quads {
+            tile::<S, F, 16>(s, panel, x, first + r, &mut out[r * PANEL..]);
+            r += 16;
+        }
+        if r + 8 <= quads {
+            tile::<S, F, 8>(s, panel, x, first + r, &mut out[r * PANEL..]);
+            r += 8;
+        }
     }
-    while r + U <= rows {
-        tile::<S, F, U>(s, panel, x, first + r, &mut out[r * PANEL..]);
-        r += U;
+    while r + 4 <= quads {
+        tile::<S, F, 4>(s, panel, x, first + r, &mut out[r * PANEL..]);
+        r += 4;
     }
-    while r < rows {
+    if r + 2 <= rows {
+        tile::<S, F, 2>(s, panel, x, first + r, &mut out[r * PANEL..]);
+        r += 2;
+    }
+    if r < rows {
         tile::<S, F, 1>(s, panel, x, first + r, &mut out[r * PANEL..]);
-        r += 1;
     }
 }
 
@@ -163,7 +189,7 @@ fn float_tile<S: Simd, W: Float, const T: usize>(
         let w = &w[k..k + SUMS];
         unroll!(p < parts of 4 {
             let v = W::load(s, &w[p * S::LANES..]);
-            unroll!(t < T of 12 { acc[t][p] = s.fma(v, s.load(&rows[t][k + p * S::LANES..]), acc[t][p]); });
+            unroll!(t < T of 16 { acc[t][p] = s.fma(v, s.load(&rows[t][k + p * S::LANES..]), acc[t][p]); });
         });
         k += SUMS;
     }
@@ -172,7 +198,7 @@ fn float_tile<S: Simd, W: Float, const T: usize>(
         for (t, w) in tail.iter_mut().zip(&w[k..x.cols]) {
             *t = W::widen(*w);
         }
-        unroll!(t < T of 12 {
+        unroll!(t < T of 16 {
             let mut xs = [0.0; SUMS];
             xs[..x.cols - k].copy_from_slice(&rows[t][k..]);
             unroll!(p < parts of 4 {
@@ -181,7 +207,7 @@ fn float_tile<S: Simd, W: Float, const T: usize>(
             });
         });
     }
-    unroll!(t < T of 12 { out[t * PANEL + row] = sum16(s, &acc[t]); });
+    unroll!(t < T of 16 { out[t * PANEL + row] = sum16(s, &acc[t]); });
 }
 
 /// [`panel`] for float weights; a panel of fewer than 16 rows is shorter.

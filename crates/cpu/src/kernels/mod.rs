@@ -23,9 +23,9 @@ pub type PanelFn = fn(&[u8], &Input<'_>, usize, usize, &mut [f32]);
 /// One tier's kernels, chosen once.
 pub struct Kernels {
     /// [`row::quantize`].
-    pub quantize: fn(&[f32], &mut [ActGroup]),
+    pub quantize: fn(&[f32], &mut [ActGroup], usize),
     /// [`row::rest`].
-    pub rest: fn(&[f32], &[ActGroup], &mut [f32]),
+    pub rest: fn(&[f32], &[ActGroup], usize, &mut [f32]),
     /// [`row::rms_norm`].
     pub rms_norm: fn(&[f32], &[f32], f32, &mut [f32]),
     /// [`row::glu`].
@@ -75,9 +75,9 @@ macro_rules! shell {
     }};
 }
 
-/// A tier's table: its token, the rows of its larger and its smaller tile, and its instructions.
+/// A tier's table: its token and its instructions.
 macro_rules! tier {
-    ($module:ident, $S:ty, $T:literal, $U:literal, $features:tt) => {
+    ($module:ident, $S:ty, $features:tt) => {
         mod $module {
             use super::*;
             use crate::format::{Format, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0};
@@ -86,8 +86,8 @@ macro_rules! tier {
             /// The tier's kernels.
             pub fn table(_proof: $S) -> Kernels {
                 Kernels {
-                    quantize: shell!($S, $features, row::quantize, (x: &[f32], groups: &mut [ActGroup])),
-                    rest: shell!($S, $features, row::rest, (x: &[f32], groups: &[ActGroup], out: &mut [f32])),
+                    quantize: shell!($S, $features, row::quantize, (x: &[f32], groups: &mut [ActGroup], apart: usize)),
+                    rest: shell!($S, $features, row::rest, (x: &[f32], groups: &[ActGroup], apart: usize, out: &mut [f32])),
                     rms_norm: shell!($S, $features, row::rms_norm, (x: &[f32], w: &[f32], eps: f32, out: &mut [f32])),
                     glu: shell!($S, $features, row::glu, (act: Act, gate: &[f32], up: &[f32], out: &mut [f32])),
                     softcap: shell!($S, $features, row::softcap, (cap: f32, x: &[f32], out: &mut [f32])),
@@ -126,7 +126,7 @@ macro_rules! tier {
             }
 
             fn quantized<F: Format>() -> PanelFn {
-                tier!(@ $S, $features, F: Format, linear::panel::<_, F, $T, $U>)
+                tier!(@ $S, $features, F: Format, linear::panel::<_, F>)
             }
 
             fn float<F: Float>() -> PanelFn {
@@ -149,14 +149,8 @@ macro_rules! tier {
     }};
 }
 
-tier!(scalar, crate::simd::scalar::Scalar, 4, 2, []);
+tier!(scalar, crate::simd::scalar::Scalar, []);
 #[cfg(target_arch = "x86_64")]
-tier!(avx2, crate::simd::avx2::Avx2, 4, 2, ["avx2,fma,f16c"]);
+tier!(avx2, crate::simd::avx2::Avx2, ["avx2,fma,f16c"]);
 #[cfg(target_arch = "x86_64")]
-tier!(
-    avx512,
-    crate::simd::avx512::Avx512,
-    12,
-    4,
-    ["avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni"]
-);
+tier!(avx512, crate::simd::avx512::Avx512, ["avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni"]);

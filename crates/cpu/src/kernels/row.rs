@@ -2,8 +2,8 @@
 
 use cera_plan::{Act, RopeStyle};
 
-use crate::format::{ActGroup, GROUP};
-use crate::simd::{Lanes16, SUMS, Simd, exp, sum16, tanh};
+use crate::format::{ActGroup, GROUP, Starts};
+use crate::simd::{HalfStarts, Lanes16, SUMS, Simd, exp, sum16, tanh};
 
 /// Below this, a group's largest magnitude counts as zero: `127 / max` would overflow, and no product with a
 /// weight could matter.
@@ -11,10 +11,10 @@ const TINY: f32 = 1e-30;
 
 /// Quantizes a row to bytes in groups of 32: scale `max |x| / 127`, ties to even. A group that holds a number
 /// that is not finite gets a scale that is not a number, so that the fault shows in every output.
-/// `x.len()` is a multiple of 32; `groups` has one for each.
+/// `x.len()` is a multiple of 32; every `apart`th of `groups` is one of this row.
 #[inline(always)]
-pub fn quantize<S: Simd>(s: S, x: &[f32], groups: &mut [ActGroup]) {
-    for (x, group) in x.chunks_exact(GROUP).zip(groups) {
+pub fn quantize<S: Simd>(s: S, x: &[f32], groups: &mut [ActGroup], apart: usize) {
+    for (x, group) in x.chunks_exact(GROUP).zip(groups.iter_mut().step_by(apart)) {
         // Magnitudes compare as integers, and a NaN is above all numbers.
         let magnitude = s.splat_i(0x7fff_ffff);
         let mut top = s.splat_i(0);
@@ -45,15 +45,18 @@ pub fn quantize<S: Simd>(s: S, x: &[f32], groups: &mut [ActGroup]) {
             }
         }
         group.scale = max / 127.0;
-        group.sum = half[0] + half[1];
-        group.sum_scaled = group.sum as f32 * group.scale;
-        group.pair = (half[0] & 0xffff) | half[1] << 16;
+        let sum = half[0] + half[1];
+        group.sum_scaled = sum as f32 * group.scale;
+        let pair = (half[0] & 0xffff) | half[1] << 16;
+        let halves = HalfStarts { low: -32 * half[0], high: -32 * half[1], pair };
+        group.start = Starts { minus8: -8 * sum, minus16: -16 * sum, minus128: -128 * sum, halves };
     }
 }
 
-/// What quantization left out of a row: `out = x - scale * q`.
+/// What quantization left out of a row: `out = x - scale * q`. Groups are as [`quantize`] takes them.
 #[inline(always)]
-pub fn rest<S: Simd>(_s: S, x: &[f32], groups: &[ActGroup], out: &mut [f32]) {
+pub fn rest<S: Simd>(_s: S, x: &[f32], groups: &[ActGroup], apart: usize, out: &mut [f32]) {
+    let groups = groups.iter().step_by(apart);
     for ((x, group), out) in x.chunks_exact(GROUP).zip(groups).zip(out.chunks_exact_mut(GROUP)) {
         let q: &[i8] = bytemuck::cast_slice(&group.q);
         for ((x, q), out) in x.iter().zip(q).zip(out) {

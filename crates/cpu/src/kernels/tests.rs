@@ -8,7 +8,7 @@ use super::attend::{Cache, Queries, Scratch, Stored};
 use super::linear::Input;
 use super::{Kernels, PanelFn};
 use crate::Tier;
-use crate::format::{ActGroup, GROUP, PANEL};
+use crate::format::{ActGroup, GROUP, PANEL, QUAD};
 use crate::pack::Matrix;
 
 const TYPES: [Type; 11] = [
@@ -96,7 +96,18 @@ fn random_rows(ty: Type, rows: usize, cols: usize, random: &mut Random) -> Vec<u
 fn quantize(kernels: &Kernels, x: &[f32], cols: usize) -> Vec<ActGroup> {
     let mut out = vec![ActGroup::default(); x.len() / GROUP];
     for (x, out) in x.chunks_exact(cols).zip(out.chunks_exact_mut(cols / GROUP)) {
-        (kernels.quantize)(x, out);
+        (kernels.quantize)(x, out, 1);
+    }
+    out
+}
+
+/// Rows of groups as the kernels read them: those of each quad between each other.
+fn in_quads(rows: &[ActGroup], per_row: usize) -> Vec<ActGroup> {
+    let mut out = rows.to_vec();
+    for (quad, out) in rows.chunks_exact(QUAD * per_row).zip(out.chunks_exact_mut(QUAD * per_row)) {
+        for (i, group) in quad.iter().enumerate() {
+            out[i % per_row * QUAD + i / per_row] = *group;
+        }
     }
     out
 }
@@ -118,7 +129,7 @@ fn multiply(kernel: PanelFn, m: &Matrix, input: &Input<'_>, first: usize, rows: 
 fn products_agree_on_every_tier_in_every_format_and_number_of_rows() {
     let mut random = Random(1);
     for ty in TYPES {
-        let (rows, cols, steps) = (35, 512, 29);
+        let (rows, cols, steps) = (35, 512, 31);
         let bytes = random_rows(ty, rows, cols, &mut random);
         let mut x = random.floats(steps * cols);
         // Extremes of the quantized range, and rows of nothing.
@@ -126,7 +137,8 @@ fn products_agree_on_every_tier_in_every_format_and_number_of_rows() {
         x[cols..2 * cols].fill(1.0);
         x[2 * cols..3 * cols].fill(-3e4);
         let a = quantize(&scalar(), &x, cols);
-        let input = Input { cols, f: &x, groups: &a };
+        let quads = in_quads(&a, cols / GROUP);
+        let input = Input { cols, rows: steps, f: &x, groups: &quads };
         let all = same_bits(ty.name(), |k| {
             let m = Matrix::pack(k, ty, rows, cols, &bytes).unwrap();
             multiply(m.kernel, &m, &input, 0, steps)
@@ -135,7 +147,10 @@ fn products_agree_on_every_tier_in_every_format_and_number_of_rows() {
         for (tier, k) in others().chain([(Tier::Scalar, scalar())]) {
             let m = Matrix::pack(&k, ty, rows, cols, &bytes).unwrap();
             for first in 0..steps {
-                let one = multiply(m.kernel, &m, &input, first, 1);
+                let (row, per_row) = (first * cols..(first + 1) * cols, cols / GROUP);
+                let groups = &a[first * per_row..(first + 1) * per_row];
+                let input = Input { cols, rows: 1, f: &x[row], groups };
+                let one = multiply(m.kernel, &m, &input, 0, 1);
                 for p in 0..m.panels() {
                     let together = &all[(p * steps + first) * PANEL..][..PANEL];
                     assert_eq!(
@@ -194,7 +209,7 @@ fn extreme_bytes_do_not_overflow_the_integer_dot() {
                 let x = vec![sign; cols];
                 let a = quantize(&scalar(), &x, cols);
                 assert!(bytes_of(&a).iter().all(|q| i32::from(*q) == 127 * sign as i32));
-                let input = Input { cols, f: &x, groups: &a };
+                let input = Input { cols, rows: 1, f: &x, groups: &a };
                 let got = same_bits(ty.name(), |k| {
                     let m = Matrix::pack(k, ty, PANEL, cols, &bytes).unwrap();
                     multiply(m.kernel, &m, &input, 0, 1)
@@ -234,8 +249,12 @@ fn quantized_rows_agree_and_stay_within_half_a_step() {
     }
     for (q, g) in q.chunks(GROUP).zip(&expected) {
         let sum = |q: &[i8]| q.iter().map(|q| i32::from(*q)).sum::<i32>();
-        assert_eq!(g.sum, sum(q));
-        assert_eq!((g.pair as i16 as i32, g.pair >> 16), (sum(&q[..16]), sum(&q[16..])));
+        let (low, high) = (sum(&q[..16]), sum(&q[16..]));
+        let start = g.start;
+        assert_eq!([start.minus8, start.minus16, start.minus128], [8, 16, 128].map(|by| -by * (low + high)));
+        assert_eq!((start.halves.low, start.halves.high), (-32 * low, -32 * high));
+        assert_eq!((start.halves.pair as i16 as i32, start.halves.pair >> 16), (low, high));
+        assert_eq!(g.sum_scaled, (low + high) as f32 * g.scale);
     }
 }
 
@@ -246,7 +265,7 @@ fn two_quantizations_of_a_row_leave_a_step_of_the_second() {
     let first = quantize(&scalar(), &x, x.len());
     let rest = same_bits("rest", |k| {
         let mut out = vec![0.0; x.len()];
-        (k.rest)(&x, &first, &mut out);
+        (k.rest)(&x, &first, 1, &mut out);
         out
     });
     let second = quantize(&scalar(), &rest, x.len());

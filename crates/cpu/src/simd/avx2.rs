@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{Bytes32, HalfScales, STEPS, SUMS, Simd, unroll};
+use super::{Bytes32, HalfScales, HalfStarts, STEPS, SUMS, Simd, unroll};
 
 /// Proof that the processor has AVX2, FMA and F16C.
 #[derive(Clone, Copy)]
@@ -239,24 +239,27 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    fn dot_unsigned<const MAX: i32>(self, w: &[__m256i; STEPS], x: &Bytes32) -> __m256i {
+    fn signed(self, w: __m256i) -> __m256i {
+        w
+    }
+    #[inline(always)]
+    fn dot_unsigned<const MAX: i32>(self, w: &[__m256i; STEPS], x: &Bytes32, start: i32) -> __m256i {
         // A 16-bit lane takes 2 * MAX * 127 a step: 8 steps of nibbles, 4 of 5 bits, 2 of 6 bits.
         let steps = (i16::MAX as i32 / (2 * MAX * 127)) as usize;
         let one = x86!(_mm256_set1_epi16(1));
-        let mut sum = self.splat_i(0);
+        let mut sum = self.splat_i(start);
         let mut narrow = sum;
         unroll!(i < STEPS of 8 {
             let products = self.products(w[i], x[i]);
             narrow = if i.is_multiple_of(steps) { products } else { x86!(_mm256_add_epi16(narrow, products)) };
             if (i + 1).is_multiple_of(steps) {
-                let wide = self.dot_pair(narrow, one);
-                sum = if i < steps { wide } else { self.add_i(sum, wide) };
+                sum = self.add_i(sum, self.dot_pair(narrow, one));
             }
         });
         sum
     }
     #[inline(always)]
-    fn dot_signed(self, w: &[__m256i; STEPS], x: &Bytes32, _sum: i32) -> __m256i {
+    fn dot_signed(self, w: &[__m256i; STEPS], x: &Bytes32, _minus128: i32) -> __m256i {
         // |w| * (x with w's sign): two products of at most 128 * 127 fit 16 bits.
         let one = x86!(_mm256_set1_epi16(1));
         let mut sum = self.splat_i(0);
@@ -268,9 +271,16 @@ impl Simd for Avx2 {
         sum
     }
     #[inline(always)]
-    fn dot_halves(self, w: &[__m256i; STEPS], x: &Bytes32, s: &HalfScales<Self>) -> __m256i {
+    fn dot_halves(
+        self,
+        w: &[__m256i; STEPS],
+        x: &Bytes32,
+        s: &HalfScales<Self>,
+        start: &HalfStarts,
+    ) -> __m256i {
         // The multiplication that widens pairs to 32 bits is the one by the scale.
-        let mut sum = self.splat_i(0);
+        let offset = self.shl_i::<5>(self.dot_pair(s.pair, self.splat_i(start.pair)));
+        let mut sum = self.sub_i(self.splat_i(0), offset);
         unroll!(i < 4 of 4 {
             let scale = if i < 2 { s.low_twice } else { s.high_twice };
             let first = self.products(w[2 * i], x[2 * i]);
@@ -278,6 +288,10 @@ impl Simd for Avx2 {
             sum = self.add_i(sum, self.dot_pair(narrow, scale));
         });
         sum
+    }
+    #[inline(always)]
+    fn after(self, _v: __m256, n: usize) -> usize {
+        n
     }
 }
 

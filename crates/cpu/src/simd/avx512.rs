@@ -1,8 +1,9 @@
 //! AVX-512 with VNNI: 16 lanes, a panel at once.
 
+use std::arch::asm;
 use std::arch::x86_64::*;
 
-use super::{Bytes32, HalfScales, STEPS, SUMS, Simd, unroll};
+use super::{Bytes32, HalfScales, HalfStarts, STEPS, SUMS, Simd, unroll};
 
 /// Proof that the processor has AVX-512 F, BW, VL, DQ and VNNI.
 #[derive(Clone, Copy)]
@@ -235,27 +236,38 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    fn dot_unsigned<const MAX: i32>(self, w: &[__m512i; STEPS], x: &Bytes32) -> __m512i {
-        let mut sum = self.splat_i(0);
+    fn signed(self, w: __m512i) -> __m512i {
+        // VNNI multiplies unsigned by signed: w + 128 is unsigned.
+        x86!(_mm512_xor_si512(w, _mm512_set1_epi8(i8::MIN)))
+    }
+    #[inline(always)]
+    fn dot_unsigned<const MAX: i32>(self, w: &[__m512i; STEPS], x: &Bytes32, start: i32) -> __m512i {
+        let mut sum = self.splat_i(start);
         unroll!(i < STEPS of 8 { sum = self.step(sum, w[i], x[i]); });
         sum
     }
     #[inline(always)]
-    fn dot_signed(self, w: &[__m512i; STEPS], x: &Bytes32, sum: i32) -> __m512i {
-        // VNNI multiplies unsigned by signed: w + 128 is unsigned, and -128 * sum(x) starts the sum.
-        let offset = self.splat_b(0x80);
-        let mut acc = self.splat_i(-128 * sum);
-        unroll!(i < STEPS of 8 { acc = self.step(acc, x86!(_mm512_xor_si512(w[i], offset)), x[i]); });
-        acc
+    fn dot_signed(self, w: &[__m512i; STEPS], x: &Bytes32, minus128: i32) -> __m512i {
+        self.dot_unsigned::<255>(w, x, minus128)
     }
     #[inline(always)]
-    fn dot_halves(self, w: &[__m512i; STEPS], x: &Bytes32, s: &HalfScales<Self>) -> __m512i {
-        let (mut low, mut high) = (self.splat_i(0), self.splat_i(0));
+    fn dot_halves(
+        self,
+        w: &[__m512i; STEPS],
+        x: &Bytes32,
+        s: &HalfScales<Self>,
+        start: &HalfStarts,
+    ) -> __m512i {
+        let (mut low, mut high) = (self.splat_i(start.low), self.splat_i(start.high));
         unroll!(i < 4 of 4 {
             low = self.step(low, w[i], x[i]);
             high = self.step(high, w[i + 4], x[i + 4]);
         });
         x86!(_mm512_add_epi32(_mm512_mullo_epi32(low, s.low), _mm512_mullo_epi32(high, s.high)))
+    }
+    #[inline(always)]
+    fn after(self, v: __m512, n: usize) -> usize {
+        x86!(after(v, n))
     }
 }
 
@@ -265,4 +277,15 @@ impl Avx512 {
     fn step(self, acc: __m512i, w: __m512i, x: i32) -> __m512i {
         x86!(_mm512_dpbusd_epi32(acc, w, _mm512_set1_epi32(x)))
     }
+}
+
+/// [`Simd::after`].
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn after(v: __m512, mut n: usize) -> usize {
+    // SAFETY: no instruction, only the claim that `n` depends on `v`.
+    unsafe {
+        asm!("/* {n} {v} */", n = inout(reg) n, v = in(zmm_reg) v, options(pure, nomem, nostack, preserves_flags));
+    }
+    n
 }

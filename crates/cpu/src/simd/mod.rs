@@ -22,12 +22,14 @@ pub const STEPS: usize = 8;
 pub type Bytes32 = [i32; STEPS];
 
 /// Repeats a block with a constant index while it is below a constant: `unroll!(i < N of 8 { .. })`, `N` being
-/// at most the number behind `of` (4, 8 or 12). A loop would leave it to the optimizer whether an array of
+/// at most the number behind `of` (4, 8 or 16). A loop would leave it to the optimizer whether an array of
 /// vectors stays in registers; here every index is a constant.
 macro_rules! unroll {
     ($i:ident < $n:tt of 4 $body:block) => { unroll!(@ $i, $n, $body, 0 1 2 3) };
     ($i:ident < $n:tt of 8 $body:block) => { unroll!(@ $i, $n, $body, 0 1 2 3 4 5 6 7) };
-    ($i:ident < $n:tt of 12 $body:block) => { unroll!(@ $i, $n, $body, 0 1 2 3 4 5 6 7 8 9 10 11) };
+    ($i:ident < $n:tt of 16 $body:block) => {
+        unroll!(@ $i, $n, $body, 0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15)
+    };
     (@ $i:ident, $n:tt, $body:block, $($k:literal)*) => {
         $({
             #[allow(non_upper_case_globals)]
@@ -129,13 +131,39 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// Each pair of bytes as a u16, shifted left: mask before.
     fn shl_b<const N: i32>(self, a: Self::B) -> Self::B;
 
-    /// For each row, the dot product of its 32 unsigned weights (`w[j]` holds columns `4j..4j+4`), none above
-    /// `MAX` (15, 31 or 63), with those of `x`, all within -127..=127.
-    fn dot_unsigned<const MAX: i32>(self, w: &[Self::B; STEPS], x: &Bytes32) -> Self::I;
-    /// The same for signed weights; `sum` is the sum of `x`.
-    fn dot_signed(self, w: &[Self::B; STEPS], x: &Bytes32, sum: i32) -> Self::I;
-    /// `s.low * (w[..16] . x[..16]) + s.high * (w[16..] . x[16..])` for unsigned weights up to 63.
-    fn dot_halves(self, w: &[Self::B; STEPS], x: &Bytes32, s: &HalfScales<Self>) -> Self::I;
+    /// Signed weights in the form that [`Self::dot_signed`] takes.
+    fn signed(self, w: Self::B) -> Self::B;
+    /// For each row, `start` plus the dot product of its 32 unsigned weights (`w[j]` holds columns `4j..4j+4`), none
+    /// above `MAX` (15, 31 or 63), with those of `x`, all within -127..=127.
+    fn dot_unsigned<const MAX: i32>(self, w: &[Self::B; STEPS], x: &Bytes32, start: i32) -> Self::I;
+    /// The same for signed weights; `minus128` is -128 times the sum of `x`.
+    fn dot_signed(self, w: &[Self::B; STEPS], x: &Bytes32, minus128: i32) -> Self::I;
+    /// `s.low * ((w[..16] - 32) . x[..16]) + s.high * ((w[16..] - 32) . x[16..])` for unsigned weights up to 63;
+    /// `start` is that of `x`.
+    fn dot_halves(
+        self,
+        w: &[Self::B; STEPS],
+        x: &Bytes32,
+        s: &HalfScales<Self>,
+        start: &HalfStarts,
+    ) -> Self::I;
+
+    /// `n`, of which the compiler must not know before `v` is computed: what is indexed by it comes later in the
+    /// program. So the sums of one row are done before the next row's begin, and few registers are live. It is no
+    /// instruction.
+    fn after(self, v: Self::F, n: usize) -> usize;
+}
+
+/// The sums of the two halves of a group of activations, in the forms that tiers want.
+#[derive(Clone, Copy, Default, PartialEq, Debug, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(C)]
+pub struct HalfStarts {
+    /// -32 times the sum of the first 16 bytes.
+    pub low: i32,
+    /// -32 times the sum of the last 16 bytes.
+    pub high: i32,
+    /// Both sums, as the lower and the upper i16.
+    pub pair: i32,
 }
 
 /// The integer scales of the two halves of a group, in the forms that tiers want.

@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 
-use super::{Bytes32, HalfScales, STEPS, SUMS, Simd, tree};
+use super::{Bytes32, HalfScales, HalfStarts, STEPS, SUMS, Simd, tree};
 
 const N: usize = 16;
 
@@ -233,17 +233,31 @@ impl Simd for Scalar {
     }
 
     #[inline(always)]
-    fn dot_unsigned<const MAX: i32>(self, w: &[Self::B; STEPS], x: &Bytes32) -> Self::I {
-        dot_steps(w, x, i32::from)
+    fn signed(self, w: Self::B) -> Self::B {
+        w
     }
     #[inline(always)]
-    fn dot_signed(self, w: &[Self::B; STEPS], x: &Bytes32, _sum: i32) -> Self::I {
+    fn dot_unsigned<const MAX: i32>(self, w: &[Self::B; STEPS], x: &Bytes32, start: i32) -> Self::I {
+        self.add_i(dot_steps(w, x, i32::from), [start; N])
+    }
+    #[inline(always)]
+    fn dot_signed(self, w: &[Self::B; STEPS], x: &Bytes32, _minus128: i32) -> Self::I {
         dot_steps(w, x, |w| i32::from(w as i8))
     }
     #[inline(always)]
-    fn dot_halves(self, w: &[Self::B; STEPS], x: &Bytes32, s: &HalfScales<Self>) -> Self::I {
+    fn dot_halves(
+        self,
+        w: &[Self::B; STEPS],
+        x: &Bytes32,
+        s: &HalfScales<Self>,
+        start: &HalfStarts,
+    ) -> Self::I {
         let low = dot_steps(&w[..4], &x[..4], i32::from);
         let high = dot_steps(&w[4..], &x[4..], i32::from);
-        lanes!(i => s.low[i] * low[i] + s.high[i] * high[i])
+        lanes!(i => s.low[i] * (start.low + low[i]) + s.high[i] * (start.high + high[i]))
+    }
+    #[inline(always)]
+    fn after(self, _v: Self::F, n: usize) -> usize {
+        n
     }
 }

@@ -3,6 +3,9 @@
 //! All memory is set up at load; a step allocates nothing. Every buffer that threads share is written in
 //! disjoint parts between two barriers: by row, by panel, or by attention head, as each stage says.
 
+mod attend;
+mod linear;
+
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -10,23 +13,20 @@ use cera_backend::{
     BLOCK, BlockId, Error, KvShape, Loaded, Rows, SampleRow, SeqRows, StepOutput, check_copy, check_step,
 };
 use cera_plan::arena::Arena;
-use cera_plan::{Attention, KvLayer, Norm, Op, Plan, RowSet, Val};
+use cera_plan::{KvLayer, Norm, Op, Plan, RowSet, Val};
 
 use crate::cache::LayerCache;
 use crate::format::{ActGroup, GROUP, PANEL};
 use crate::kernels::Kernels;
-use crate::kernels::attend::{Cache, Queries, Scratch};
-use crate::kernels::linear::Input;
+use crate::kernels::attend::Scratch;
 use crate::pool::{Pool, Team};
 use crate::shared::{Shared, memory};
-use crate::stage::{Linear, NAME, Part, Prep, Stage, Stages};
+use crate::stage::{NAME, Prep, Stage, Stages};
+use attend::AttendOp;
+use linear::ROW_BLOCK;
 
-/// Rows that a panel is multiplied with before the next panel's turn: their activations stay in the cache.
-const ROW_BLOCK: usize = 128;
 /// Query rows of one attention task.
-const QUERIES: usize = 16;
-/// With at least this many rows, threads claim work as they go; below, it is split beforehand.
-const CLAIM_FROM: usize = 4;
+const QUERIES: usize = 32;
 
 /// A plan ready to run on the CPU.
 pub struct Runner {
@@ -551,245 +551,6 @@ impl Core {
         unsafe { cache.write(&self.kernels, k, v, block, position % BLOCK, narrow) };
     }
 
-    /// Prepares rows of `x` in `to`, from row `at` there.
-    fn prepare(&self, linear: &Linear, x: &[f32], at: usize, to: &Prepared, scratch: &mut [f32]) {
-        let cols = x.len();
-        let range = at * cols..(at + 1) * cols;
-        let mut row = x;
-        if let Some(norm) = &linear.norm {
-            // SAFETY: this row of `to` is this thread's alone.
-            let normed = unsafe { to.f.write(range.clone()) };
-            (self.kernels.rms_norm)(x, self.vector(norm), norm.eps, normed);
-            row = normed;
-        }
-        if linear.quantized {
-            let per_row = cols / GROUP;
-            // SAFETY: as above.
-            let groups = unsafe { to.groups.write(at * per_row..(at + 1) * per_row) };
-            (self.kernels.quantize)(row, groups);
-            if linear.precise {
-                // What is left out lies behind all rows.
-                let at = self.rows_of(linear.x) + at;
-                // SAFETY: as above.
-                let rest = unsafe { to.groups.write(at * per_row..(at + 1) * per_row) };
-                (self.kernels.rest)(row, groups, &mut scratch[..cols]);
-                (self.kernels.quantize)(&scratch[..cols], rest);
-            }
-        }
-    }
-
-    fn linear(&self, linear: &Linear, claim: &AtomicUsize, team: &Team<'_>, local: &mut Local) {
-        let n = self.rows_of(linear.x);
-        let cols = self.width(linear.x);
-        if n == 0 {
-            return;
-        }
-        // One row is prepared by every thread for itself: cheaper than to wait for the one that does it.
-        let prepared = if n == 1 {
-            // SAFETY: earlier stages wrote the row.
-            self.prepare(linear, unsafe { self.read(linear.x, 0..1) }, 0, &local.prepared, &mut local.heads);
-            &local.prepared
-        } else {
-            for r in team.share(n) {
-                // SAFETY: as above.
-                self.prepare(
-                    linear,
-                    unsafe { self.read(linear.x, r..r + 1) },
-                    r,
-                    &self.prepared,
-                    &mut local.heads,
-                );
-            }
-            team.barrier();
-            &self.prepared
-        };
-        let groups = if linear.precise { 2 * n } else { n } * (cols / GROUP);
-        // SAFETY: prepared by this thread, or by all before the barrier; nobody writes until the next stage.
-        let input = unsafe {
-            Input {
-                cols,
-                f: match linear.norm {
-                    Some(_) => prepared.f.read(0..n * cols),
-                    None => self.read(linear.x, 0..n),
-                },
-                groups: if linear.quantized { prepared.groups.read(0..groups) } else { &[] },
-            }
-        };
-        if n < CLAIM_FROM {
-            for panel in linear.split[team.thread]..linear.split[team.thread + 1] {
-                self.panel(linear, panel, &input, 0..n, &mut local.tile, &mut local.joined);
-            }
-            return;
-        }
-        // Blocks of rows one after another, so that all threads share the rows in the cache.
-        let chunk = (linear.panels / (8 * team.threads)).clamp(1, 8);
-        let chunks = linear.panels.div_ceil(chunk);
-        let tasks = chunks * n.div_ceil(ROW_BLOCK);
-        loop {
-            let task = claim.fetch_add(1, Ordering::Relaxed);
-            if task >= tasks {
-                return;
-            }
-            let (block, first) = (task / chunks * ROW_BLOCK, task % chunks * chunk);
-            let rows = block..(block + ROW_BLOCK).min(n);
-            for panel in first..(first + chunk).min(linear.panels) {
-                self.panel(linear, panel, &input, rows.clone(), &mut local.tile, &mut local.joined);
-            }
-        }
-    }
-
-    /// Multiplies rows with one panel of the stage, and stores the product.
-    fn panel(
-        &self,
-        linear: &Linear,
-        mut panel: usize,
-        input: &Input<'_>,
-        rows: Range<usize>,
-        tile: &mut [f32],
-        joined: &mut [f32],
-    ) {
-        let n = rows.len();
-        if let Some(act) = linear.glu {
-            let [gate, up] = [0, 1].map(|i| self.stages.matrix(linear.parts[i].w));
-            let (gates, ups) = (&mut tile[..n * PANEL], &mut joined[..n * PANEL]);
-            (gate.kernel)(gate.panel(panel), input, rows.start, n, gates);
-            (up.kernel)(up.panel(panel), input, rows.start, n, ups);
-            let part = &linear.parts[0];
-            self.store(part, panel, rows, gates, |gate, i, out| {
-                (self.kernels.glu)(act, gate, &ups[i..i + gate.len()], out);
-            });
-            return;
-        }
-        for part in &linear.parts {
-            let matrix = self.stages.matrix(part.w);
-            if panel >= matrix.panels() {
-                panel -= matrix.panels();
-                continue;
-            }
-            let bytes = matrix.panel(panel);
-            let all = self.rows_of(linear.x);
-            if part.precise && all == 1 {
-                // Both quantizations of the one row in one pass over the panel.
-                (matrix.kernel)(bytes, input, 0, 2, tile);
-                let (tile, rest) = tile.split_at_mut(PANEL);
-                add_to(tile, rest);
-            } else {
-                (matrix.kernel)(bytes, input, rows.start, n, tile);
-                if part.precise {
-                    (matrix.kernel)(bytes, input, all + rows.start, n, joined);
-                    add_to(&mut tile[..n * PANEL], joined);
-                }
-            }
-            let tile = &tile[..n * PANEL];
-            let column = panel * PANEL;
-            let bias = part.bias.map(|b| &self.stages.vectors[b.index()][column..]);
-            self.store(part, panel, rows, tile, |product, _, out| match (bias, part.add) {
-                (Some(bias), _) => {
-                    for ((o, p), b) in out.iter_mut().zip(product).zip(bias) {
-                        *o = p + b;
-                    }
-                }
-                (None, Some(_)) => {
-                    for (o, p) in out.iter_mut().zip(product) {
-                        *o += p;
-                    }
-                }
-                (None, None) => out.copy_from_slice(product),
-            });
-            return;
-        }
-    }
-
-    /// Hands each row's piece of a finished tile `[rows, 16]` to `put(product, index in the tile, out)`. Where
-    /// the part adds rows, `out` holds them already.
-    fn store(
-        &self,
-        part: &Part,
-        panel: usize,
-        rows: Range<usize>,
-        tile: &[f32],
-        put: impl Fn(&[f32], usize, &mut [f32]),
-    ) {
-        let (width, column) = (self.width(part.out), panel * PANEL);
-        let end = (column + PANEL).min(width);
-        for (i, r) in rows.enumerate() {
-            let (region, row) = self.place(part.out, r..r + 1);
-            // SAFETY: these columns of the row belong to this panel, which one thread has.
-            let out = unsafe { region.write(row.start + column..row.start + end) };
-            if let Some(add) = part.add {
-                let (from, row) = self.place(add, r..r + 1);
-                if self.arena.places[add.index()] != self.arena.places[part.out.index()] {
-                    // SAFETY: an earlier stage wrote them.
-                    out.copy_from_slice(unsafe { from.read(row.start + column..row.start + end) });
-                }
-            }
-            put(&tile[i * PANEL..i * PANEL + out.len()], i * PANEL, out);
-        }
-    }
-
-    fn attend(&self, op: &AttendOp<'_>, claim: &AtomicUsize, local: &mut Local) {
-        let attention = op.attention;
-        let cache = &self.cache[op.layer.index()];
-        // SAFETY: the rows' keys and values were stored by an earlier stage.
-        let cache = unsafe { cache.read() };
-        let group = attention.heads / attention.kv_heads;
-        // A task is up to 16 of a sequence's (row, query head) pairs that share a head of the cache. Tasks with the
-        // longest way through the cache are claimed first.
-        let tasks_of = |rows: &Range<usize>| (rows.len() * group).div_ceil(QUERIES) * attention.kv_heads;
-        let tasks: usize = self.step.seqs.iter().map(|(rows, _)| tasks_of(rows)).sum();
-        loop {
-            let claimed = claim.fetch_add(1, Ordering::Relaxed);
-            if claimed >= tasks {
-                return;
-            }
-            let mut task = tasks - 1 - claimed;
-            let mut seq = 0;
-            while task >= tasks_of(&self.step.seqs[seq].0) {
-                task -= tasks_of(&self.step.seqs[seq].0);
-                seq += 1;
-            }
-            let rows = self.step.seqs[seq].0.clone();
-            let (first, kv_head) = (task / attention.kv_heads * QUERIES, task % attention.kv_heads);
-            let pairs = first..(first + QUERIES).min(rows.len() * group);
-            let task = AttendTask { seq, rows, kv_head, pairs };
-            self.attend_task(op, &task, &cache, local);
-        }
-    }
-
-    fn attend_task(&self, op: &AttendOp<'_>, task: &AttendTask, cache: &Cache<'_>, local: &mut Local) {
-        let dim = op.attention.head_dim;
-        let group = op.attention.heads / op.attention.kv_heads;
-        let n = task.pairs.len();
-        // Where each pair's head lies: (row, first element).
-        let place = |pair: usize| {
-            let (row, head) = (task.rows.start + pair / group, task.kv_head * group + pair % group);
-            (row, head * dim)
-        };
-        local.positions.clear();
-        for (i, pair) in task.pairs.clone().enumerate() {
-            let (row, at) = place(pair);
-            // SAFETY: an earlier stage wrote the row.
-            let q = unsafe { self.read(op.q, row..row + 1) };
-            local.queries[i * dim..(i + 1) * dim].copy_from_slice(&q[at..at + dim]);
-            local.positions.push(self.step.positions[row]);
-        }
-        let queries = Queries {
-            q: &local.queries[..n * dim],
-            positions: &local.positions,
-            blocks: self.step.blocks_of(task.seq),
-            kv_head: task.kv_head,
-        };
-        let attended = &mut local.attended[..n * dim];
-        (self.kernels.attend)(op.attention, cache, &queries, &mut local.scratch, attended);
-        for (attended, pair) in attended.chunks_exact(dim).zip(task.pairs.clone()) {
-            let (row, at) = place(pair);
-            let (region, lies) = self.place(op.out, row..row + 1);
-            // SAFETY: this head of the row belongs to this task.
-            let out = unsafe { region.write(lies.start + at..lies.start + at + dim) };
-            out.copy_from_slice(attended);
-        }
-    }
-
     /// The greatest logit of this thread's share of the vocabulary, for each wanted row.
     fn find_best(&self, team: &Team<'_>) {
         for i in 0..self.step.wanted.len() {
@@ -800,30 +561,6 @@ impl Core {
             // SAFETY: the thread's own element.
             unsafe { self.best.put(i * team.threads + team.thread, best) };
         }
-    }
-}
-
-/// The operands of an attention op.
-struct AttendOp<'a> {
-    out: Val,
-    q: Val,
-    layer: KvLayer,
-    attention: &'a Attention,
-}
-
-/// Some of a sequence's (row, query head) pairs that share a head of the cache.
-struct AttendTask {
-    seq: usize,
-    /// The sequence's rows in the step.
-    rows: Range<usize>,
-    kv_head: usize,
-    /// Pairs of the sequence, counted row by row.
-    pairs: Range<usize>,
-}
-
-fn add_to(to: &mut [f32], x: &[f32]) {
-    for (to, x) in to.iter_mut().zip(x) {
-        *to += *x;
     }
 }
 
