@@ -1,15 +1,18 @@
 //! Weights in the form that the kernels read.
 
+use std::sync::Arc;
+
 use cera_quant::Type;
+use memmap2::{Mmap, MmapMut};
 use rayon::prelude::*;
 
 use crate::format::{Format, GROUP, PANEL, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0};
 use crate::kernels::{Kernels, PanelFn};
 
-/// A cache line: what the panels of a matrix are aligned to.
-#[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
-#[repr(C, align(64))]
-struct Line([u8; 64]);
+/// Bytes of a cache line, to which packed matrices are aligned.
+const LINE: usize = 64;
+/// Bytes that a task of packing takes.
+const TASK_BYTES: usize = 256 << 10;
 
 /// How a format's blocks go in and out of a panel.
 #[derive(Clone, Copy)]
@@ -35,80 +38,118 @@ fn packer(ty: Type) -> Option<Packer> {
     }
 }
 
-/// A weight matrix `[rows, cols]`: panels of 16 rows, interleaved where it is quantized, as they were where it
-/// holds floats.
-pub struct Matrix {
-    /// How its numbers are stored.
-    pub ty: Type,
-    /// Outputs.
-    pub rows: usize,
-    /// The kernel that multiplies a panel.
-    pub kernel: PanelFn,
+/// How a weight matrix `[rows, cols]` is packed: panels of 16 rows, interleaved where it is quantized, as they were
+/// where it holds floats.
+#[derive(Clone, Copy)]
+pub struct Layout {
+    ty: Type,
+    rows: usize,
+    row_bytes: usize,
+    kernel: PanelFn,
     packer: Option<Packer>,
-    panel_bytes: usize,
-    lines: Vec<Line>,
 }
 
-impl Matrix {
-    /// Packs a matrix from the file's bytes: `rows` rows of whole blocks. `None` where there is no kernel for
-    /// the type or no memory.
-    pub fn pack(kernels: &Kernels, ty: Type, rows: usize, cols: usize, bytes: &[u8]) -> Option<Matrix> {
+impl Layout {
+    /// `None` where there is no kernel for the type, or a row is not whole groups.
+    pub fn new(kernels: &Kernels, ty: Type, rows: usize, cols: usize) -> Option<Layout> {
         let kernel = (kernels.panel)(ty)?;
         let packer = packer(ty);
         let row_bytes = ty.row_bytes(cols)?;
-        let panel_bytes = PANEL.checked_mul(row_bytes)?;
-        if cols == 0
-            || bytes.len() != rows.checked_mul(row_bytes)?
-            || (packer.is_some() && !cols.is_multiple_of(GROUP))
-        {
-            return None;
+        let whole = cols > 0 && (packer.is_none() || cols.is_multiple_of(GROUP));
+        let layout = Layout { ty, rows, row_bytes, kernel, packer };
+        // With room to round up to a cache line.
+        layout.panel_rows().checked_mul(row_bytes)?.checked_add(LINE)?;
+        whole.then_some(layout)
+    }
+
+    /// Rows in memory: the last panel of an interleaved matrix is whole.
+    fn panel_rows(&self) -> usize {
+        match self.packer {
+            Some(_) => self.rows.next_multiple_of(PANEL),
+            None => self.rows,
         }
-        let whole = match packer {
-            Some(_) => rows.div_ceil(PANEL).checked_mul(panel_bytes)?,
-            None => bytes.len(),
-        };
-        let mut lines: Vec<Line> = bytemuck::allocation::try_zeroed_vec(whole.div_ceil(64)).ok()?;
-        want_huge_pages(&mut lines);
-        let out: &mut [u8] = &mut bytemuck::cast_slice_mut(&mut lines)[..whole];
-        let sources = bytes.par_chunks(panel_bytes);
-        out.par_chunks_mut(panel_bytes).zip(sources).for_each(|(panel, source)| match packer {
-            Some(p) => pack_panel(p, ty, row_bytes, source, panel),
-            None => panel.copy_from_slice(source),
+    }
+
+    /// Bytes of the packed matrix, whole cache lines.
+    pub fn bytes(&self) -> usize {
+        (self.panel_rows() * self.row_bytes).next_multiple_of(LINE)
+    }
+
+    /// Packs the file's bytes, `rows` rows of whole blocks, into [`Self::bytes`] zeros, with all cores. Returns whether the
+    /// source has the right size.
+    pub fn pack(&self, source: &[u8], out: &mut [u8]) -> bool {
+        if source.len() != self.rows * self.row_bytes || out.len() != self.bytes() {
+            return false;
+        }
+        let panel_bytes = PANEL * self.row_bytes;
+        // Some panels for each task, so that the tasks of small matrices are worth their cost.
+        let each = (TASK_BYTES / panel_bytes).max(1) * panel_bytes;
+        out.par_chunks_mut(each).zip(source.par_chunks(each)).for_each(|(out, source)| match self.packer {
+            Some(packer) => {
+                for (panel, source) in out.chunks_mut(panel_bytes).zip(source.chunks(panel_bytes)) {
+                    pack_panel(packer, self.ty, self.row_bytes, source, panel);
+                }
+            }
+            None => out[..source.len()].copy_from_slice(source),
         });
-        Some(Matrix { ty, rows, kernel, packer, panel_bytes, lines })
+        true
+    }
+}
+
+/// A packed weight matrix.
+pub struct Matrix {
+    /// How its numbers are stored.
+    pub ty: Type,
+    /// The kernel that multiplies a panel.
+    pub kernel: PanelFn,
+    layout: Layout,
+    memory: Arc<Mmap>,
+    /// Where it starts.
+    at: usize,
+}
+
+impl Matrix {
+    /// The matrix that was packed at `at` of `memory`.
+    pub fn new(layout: Layout, memory: Arc<Mmap>, at: usize) -> Matrix {
+        Matrix { ty: layout.ty, kernel: layout.kernel, layout, memory, at }
+    }
+
+    /// A matrix in memory of its own.
+    #[cfg(test)]
+    pub fn pack(kernels: &Kernels, ty: Type, rows: usize, cols: usize, bytes: &[u8]) -> Option<Matrix> {
+        let layout = Layout::new(kernels, ty, rows, cols)?;
+        let mut memory = memory(layout.bytes()).ok()?;
+        let fits = layout.pack(bytes, &mut memory[..layout.bytes()]);
+        fits.then(|| Some(Matrix::new(layout, Arc::new(memory.make_read_only().ok()?), 0)))?
     }
 
     /// Panels, the last of which may hold fewer than 16 rows.
     pub fn panels(&self) -> usize {
-        self.rows.div_ceil(PANEL)
+        self.layout.rows.div_ceil(PANEL)
     }
 
     /// Whether the kernel reads quantized activations.
     pub fn is_quantized(&self) -> bool {
-        self.packer.is_some()
+        self.layout.packer.is_some()
     }
 
     /// Bytes of a whole panel.
     pub fn panel_bytes(&self) -> usize {
-        self.panel_bytes
+        PANEL * self.layout.row_bytes
     }
 
     /// The bytes of panel `p`.
     pub fn panel(&self, p: usize) -> &[u8] {
-        let bytes: &[u8] = bytemuck::cast_slice(&self.lines);
-        let end = match self.packer {
-            Some(_) => (p + 1) * self.panel_bytes,
-            None => ((p + 1) * self.panel_bytes).min(self.rows * (self.panel_bytes / PANEL)),
-        };
-        &bytes[p * self.panel_bytes..end]
+        let end = ((p + 1) * PANEL).min(self.layout.panel_rows()) * self.layout.row_bytes;
+        &self.memory[self.at + p * self.panel_bytes()..self.at + end]
     }
 
     /// Decodes row `row` into `out [cols]`; `block` holds one block of the file.
     pub fn decode_row(&self, row: usize, block: &mut Vec<u8>, out: &mut [f32]) {
         let panel = self.panel(row / PANEL);
         let Some(codec) = self.ty.codec() else { return };
-        let Some(packer) = self.packer else {
-            let row_bytes = self.panel_bytes / PANEL;
+        let Some(packer) = self.layout.packer else {
+            let row_bytes = self.layout.row_bytes;
             let at = row % PANEL * row_bytes;
             codec.decode(&panel[at..at + row_bytes], out);
             return;
@@ -122,25 +163,15 @@ impl Matrix {
     }
 }
 
-/// Asks for pages of 2 MiB under untouched memory: fewer faults while packing, and no end of a page every 4 KiB
-/// where the hardware's prefetch stops.
-#[cfg(target_os = "linux")]
-fn want_huge_pages(lines: &mut [Line]) {
-    const HUGE: usize = 2 << 20;
-    let bytes: &mut [u8] = bytemuck::cast_slice_mut(lines);
-    let skip = bytes.as_ptr().align_offset(HUGE);
-    let Some(whole) = bytes.len().checked_sub(skip).map(|n| n / HUGE * HUGE).filter(|n| *n > 0) else {
-        return;
-    };
-    let inside = &mut bytes[skip..skip + whole];
-    // SAFETY: the range is whole pages of memory that `inside` borrows alone; the advice changes no byte of it. A
-    // refusal leaves small pages, which are only slower.
-    unsafe { libc::madvise(inside.as_mut_ptr().cast(), inside.len(), libc::MADV_HUGEPAGE) };
+/// Memory for packed matrices: zeros that nothing has touched, so that the system can give pages of 2 MiB for it. With
+/// those, packing meets fewer faults, and the hardware's prefetch does not stop every 4 KiB.
+pub fn memory(bytes: usize) -> std::io::Result<MmapMut> {
+    let memory = MmapMut::map_anon(bytes.max(1))?;
+    // A refusal leaves small pages, which are only slower.
+    #[cfg(target_os = "linux")]
+    let _ = memory.advise(memmap2::Advice::HugePage);
+    Ok(memory)
 }
-
-/// Elsewhere the system decides.
-#[cfg(not(target_os = "linux"))]
-fn want_huge_pages(_lines: &mut [Line]) {}
 
 fn pack_panel(packer: Packer, ty: Type, row_bytes: usize, source: &[u8], panel: &mut [u8]) {
     let bytes = ty.block_bytes();

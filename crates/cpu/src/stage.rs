@@ -3,13 +3,15 @@
 //! A stage is one op with its operands found: weights packed, rope frequencies computed, panels split by
 //! bytes. Between stages the threads meet at a barrier.
 
+use std::sync::Arc;
+
 use cera_backend::{Error, KvShape, Weights};
 use cera_plan::{Act, Attention, Fused, HeadPrep, KvLayer, Norm, Op, Plan, Rope, RopeStyle, Val, Wt};
 
 use crate::format::PANEL;
 use crate::kernels::Kernels;
 use crate::kernels::attend::MAX_HEAD;
-use crate::pack::Matrix;
+use crate::pack::{Layout, Matrix, memory};
 
 /// The backend's name in errors.
 pub const NAME: &str = "cpu";
@@ -151,31 +153,50 @@ impl Stages {
             ropes: Vec::new(),
             logits: logits_product(plan),
         };
-        for (i, spec) in plan.weights.iter().enumerate() {
+        let mut layouts = Vec::new();
+        let mut total = 0usize;
+        for (spec, is_matrix) in plan.weights.iter().zip(&is_matrix) {
+            let layout = is_matrix.then(|| {
+                let unsupported =
+                    || unsupported(format!("tensor `{}` has type {}", spec.name, spec.ty.name()));
+                Layout::new(kernels, spec.ty, spec.rows, spec.cols).ok_or_else(unsupported)
+            });
+            let layout = layout.transpose()?;
+            let bytes = layout.as_ref().map_or(0, Layout::bytes);
+            total = total.checked_add(bytes).ok_or(Error::Memory { what: "weights", bytes: usize::MAX })?;
+            layouts.push(layout);
+        }
+        let mut memory = memory(total).map_err(|_| Error::Memory { what: "weights", bytes: total })?;
+        let mut rest = &mut memory[..];
+        for (i, (spec, layout)) in plan.weights.iter().zip(&layouts).enumerate() {
             let wt = Wt(i as u32);
             let bytes = weights.bytes(wt)?;
-            if is_matrix[i] {
-                if (kernels.panel)(spec.ty).is_none() {
-                    return Err(unsupported(format!("tensor `{}` has type {}", spec.name, spec.ty.name())));
+            let mut vector = Vec::new();
+            match layout {
+                Some(layout) => {
+                    let (own, others) = rest.split_at_mut(layout.bytes());
+                    rest = others;
+                    if !layout.pack(bytes, own) {
+                        let (name, n) = (&spec.name, bytes.len());
+                        return Err(Error::Weights(format!("tensor `{name}`: {n} bytes cannot be packed")));
+                    }
                 }
-                let matrix =
-                    Matrix::pack(kernels, spec.ty, spec.rows, spec.cols, bytes).ok_or_else(|| {
-                        Error::Weights(format!(
-                            "tensor `{}`: {} bytes cannot be packed",
-                            spec.name,
-                            bytes.len()
-                        ))
-                    })?;
-                all.matrices.push(Some(matrix));
-                all.vectors.push(Vec::new());
-            } else {
-                let mut vector = vec![0.0; spec.rows * spec.cols];
-                cera_quant::decode(spec.ty, bytes, &mut vector)
-                    .map_err(|e| Error::Weights(format!("tensor `{}`: {e}", spec.name)))?;
-                all.matrices.push(None);
-                all.vectors.push(vector);
+                None => {
+                    vector = vec![0.0; spec.rows * spec.cols];
+                    cera_quant::decode(spec.ty, bytes, &mut vector)
+                        .map_err(|e| Error::Weights(format!("tensor `{}`: {e}", spec.name)))?;
+                }
             }
+            all.vectors.push(vector);
             weights.release(wt);
+        }
+        let memory = memory.make_read_only().map_err(|_| Error::Memory { what: "weights", bytes: total })?;
+        let memory = Arc::new(memory);
+        let mut at = 0;
+        for layout in layouts {
+            let start = at;
+            at += layout.as_ref().map_or(0, Layout::bytes);
+            all.matrices.push(layout.map(|layout| Matrix::new(layout, Arc::clone(&memory), start)));
         }
         for op in &plan.ops {
             let stage = all.stage(op, threads);

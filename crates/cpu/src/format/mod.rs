@@ -6,7 +6,7 @@
 //!
 //! | part of a group | bytes | holds |
 //! |---|---|---|
-//! | nibbles | 4 x 64 | low nibbles: step `2c`, high nibbles: step `2c + 1` of chunk `c` |
+//! | nibbles | 4 x 64 | low nibbles: step `c`, high nibbles: step `c + 4` of chunk `c` |
 //! | fifth bits | 64 | bit `j` of a byte belongs to step `j` |
 //! | fifth and sixth bits | 2 x 64 | bits `2j` and `2j + 1` of chunk `h` belong to step `4h + j` |
 //! | bytes | 8 x 64 | step by step |
@@ -131,14 +131,14 @@ pub fn join_halves(steps: &Steps, bytes: &mut [u8]) {
 /// Stores the low nibbles of a row's group in a panel.
 pub fn put_nibbles(steps: &Steps, row: usize, panel: &mut [u8]) {
     for c in 0..4 {
-        let v = (steps[2 * c] & LOW_NIBBLES) | (steps[2 * c + 1] & LOW_NIBBLES) << 4;
+        let v = (steps[c] & LOW_NIBBLES) | (steps[c + 4] & LOW_NIBBLES) << 4;
         put_word(panel, 16 * c + row, v);
     }
 }
 
 /// The inverse of [`put_nibbles`].
 pub fn get_nibbles(panel: &[u8], row: usize) -> Steps {
-    std::array::from_fn(|j| (word(panel, 16 * (j / 2) + row) >> (4 * (j % 2))) & LOW_NIBBLES)
+    std::array::from_fn(|j| (word(panel, 16 * (j % 4) + row) >> (4 * (j / 4))) & LOW_NIBBLES)
 }
 
 /// Stores bit 4 of a row's numbers in a plane of a panel.
@@ -175,8 +175,8 @@ pub fn load_nibbles<S: Simd>(s: S, panel: &[u8], first: usize) -> [S::B; STEPS] 
     let mut w = [low; STEPS];
     for c in 0..4 {
         let v = s.load_b(&panel[64 * c + 4 * first..64 * c + 4 * (first + S::LANES)]);
-        w[2 * c] = s.and_b(v, low);
-        w[2 * c + 1] = s.and_b(s.shr_b::<4>(v), low);
+        w[c] = s.and_b(v, low);
+        w[c + 4] = s.and_b(s.shr_b::<4>(v), low);
     }
     w
 }

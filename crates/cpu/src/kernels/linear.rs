@@ -46,15 +46,13 @@ fn tile<S: Simd, F: Format, const T: usize>(
     let mut acc = [[s.splat(0.0); T]; 4];
     for (b, block) in panel.chunks_exact(F::PANEL_BYTES).take(per_row / F::GROUPS).enumerate() {
         for g in 0..F::GROUPS {
-            if T < QUAD {
-                // Few rows: the panel streams from memory. The hardware's own prefetch stops at every page.
-                let share = F::PANEL_BYTES / F::GROUPS;
-                let ahead = block.as_ptr().wrapping_add(g * share + AHEAD);
-                let mut line = 0;
-                while line < share {
-                    s.prefetch(ahead.wrapping_add(line));
-                    line += 64;
-                }
+            // The panel streams from memory. The hardware's own prefetch stops at every page.
+            let share = F::PANEL_BYTES / F::GROUPS;
+            let ahead = block.as_ptr().wrapping_add(g * share + AHEAD);
+            let mut line = 0;
+            while line < share {
+                s.prefetch(ahead.wrapping_add(line));
+                line += 64;
             }
             let at = (b * F::GROUPS + g) * together;
             unroll!(p < passes of 4 {
