@@ -4,6 +4,7 @@
 //! in functions that have the tier's instructions turned on; into those everything is inlined.
 
 pub mod attend;
+pub mod float;
 pub mod linear;
 pub mod row;
 #[cfg(test)]
@@ -81,7 +82,7 @@ macro_rules! tier {
         mod $module {
             use super::*;
             use crate::format::{Format, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0};
-            use linear::{Bf16, F16, F32, Float};
+            use float::{Bf16, F16, F32, Float};
 
             /// The tier's kernels.
             pub fn table(_proof: $S) -> Kernels {
@@ -130,7 +131,7 @@ macro_rules! tier {
             }
 
             fn float<F: Float>() -> PanelFn {
-                tier!(@ $S, $features, F: Float, linear::float_panel::<_, F>)
+                tier!(@ $S, $features, F: Float, float::panel::<_, F>)
             }
         }
     };
