@@ -1,8 +1,6 @@
-//! What Q4_K and Q5_K share: eight groups of 32 weights, each with a 6-bit scale and a 6-bit minimum under two f16
-//! factors, `weight = (d * scale) * code - (dmin * min)`; the packing of those twelve bytes; and the search for the
-//! encoding with the least squared error.
-//!
-//! The search, for 256 weights:
+//! The search behind Q4_K and Q5_K: eight groups of 32 weights, each with a 6-bit scale and a 6-bit minimum under two
+//! f16 factors, `weight = (d * scale) * code - (dmin * min)`. It looks for the encoding of 256 weights with the least
+//! squared error:
 //!
 //! 1. Each group alone: spread the codes over the range a little wider or narrower than it is, solve for the scale
 //!    and minimum that suit those codes best (linear least squares), and keep the best of about twenty spreads.
@@ -19,33 +17,6 @@ use crate::lanes::Lanes;
 pub const GROUP_LEN: usize = 32;
 /// Groups in a super-block.
 pub const GROUPS: usize = QK_K / GROUP_LEN;
-
-/// The 6-bit scale and minimum of group `i` (taken modulo 8) from the twelve bytes of a Q4_K or Q5_K block.
-///
-/// Groups 0 to 3 have their scale in the low six bits of bytes 0 to 3 and their minimum in those of bytes 4 to 7.
-/// Groups 4 to 7 have the low four bits of both in bytes 8 to 11 (scale low, minimum high) and the high two in the
-/// bits that the first eight bytes have left.
-#[inline]
-pub const fn scale_min_k4(scales: &[u8; 12], i: usize) -> (u8, u8) {
-    let i = i % GROUPS;
-    if i < 4 {
-        (scales[i] & 63, scales[i + 4] & 63)
-    } else {
-        (scales[i + 4] & 15 | scales[i - 4] >> 6 << 4, scales[i + 4] >> 4 | scales[i] >> 6 << 4)
-    }
-}
-
-/// The inverse of [`scale_min_k4`]; scales and minimums are below 64.
-pub(crate) fn pack_scales(groups: &[Group; GROUPS]) -> [u8; 12] {
-    std::array::from_fn(|byte| {
-        let (first, second) = (&groups[byte % 4], &groups[byte % 4 + 4]);
-        match byte / 4 {
-            0 => first.scale | second.scale >> 4 << 6,
-            1 => first.min | second.min >> 4 << 6,
-            _ => second.scale & 15 | (second.min & 15) << 4,
-        }
-    })
-}
 
 /// One encoded group.
 #[derive(Clone, Copy)]
@@ -279,30 +250,6 @@ fn refit(x: &[[f32; GROUP_LEN]], steps: &[Steps; GROUPS], factors: Factors, top:
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn group(scale: u8, min: u8) -> Group {
-        Group { scale, min, codes: [0; GROUP_LEN] }
-    }
-
-    #[test]
-    fn six_bit_pairs_survive_packing() {
-        let groups: [Group; GROUPS] =
-            std::array::from_fn(|g| group((g * 9 + 1) as u8 & 63, (63 - g * 5) as u8 & 63));
-        let packed = pack_scales(&groups);
-        for (g, want) in groups.iter().enumerate() {
-            assert_eq!(scale_min_k4(&packed, g), (want.scale, want.min));
-        }
-    }
-
-    #[test]
-    fn six_bit_pairs_lie_where_documented() {
-        let mut groups = [group(0, 0); GROUPS];
-        groups[5] = group(0b10_0110, 0b01_1001);
-        assert_eq!(pack_scales(&groups), [0, 0b1000_0000, 0, 0, 0, 0b0100_0000, 0, 0, 0, 0b1001_0110, 0, 0]);
-        groups[5] = group(0, 0);
-        groups[2] = group(63, 1);
-        assert_eq!(pack_scales(&groups), [0, 0, 63, 0, 0, 0, 1, 0, 0, 0, 0, 0]);
-    }
 
     #[test]
     fn a_line_is_found_exactly() {

@@ -1,7 +1,38 @@
-//! Walks rows block by block.
+//! What the formats of blocks share: the walk over a row, block by block, and what a scale is set by.
 
 /// Beyond every format's reach, and small enough that sums of 256 squares stay finite in f32.
 const LIMIT: f32 = 1e9;
+
+/// Declares what each format of blocks has: `BLOCK_LEN`, `BLOCK_BYTES` and the codec, a type of the first name for the
+/// [`Type`](crate::Type) of the second. The file itself says what one block means, in `decode_block` and
+/// `encode_block`.
+macro_rules! block_format {
+    ($codec:ident, $ty:ident) => {
+        /// Weights per block.
+        pub const BLOCK_LEN: usize = crate::Type::$ty.block_len();
+        /// Bytes per block.
+        pub const BLOCK_BYTES: usize = crate::Type::$ty.block_bytes();
+
+        #[doc = concat!("Codec of [`Type::", stringify!($ty), "`](crate::Type::", stringify!($ty), ").")]
+        #[derive(Clone, Copy, Debug)]
+        pub struct $codec;
+
+        impl crate::Codec for $codec {
+            fn ty(&self) -> crate::Type {
+                crate::Type::$ty
+            }
+
+            fn decode(&self, bytes: &[u8], out: &mut [f32]) {
+                crate::block::decode_blocks(bytes, out, decode_block);
+            }
+
+            fn encode(&self, x: &[f32], out: &mut Vec<u8>) {
+                crate::block::encode_blocks(x, out, encode_block);
+            }
+        }
+    };
+}
+pub(crate) use block_format;
 
 /// Calls `decode` for each block of `B` bytes and its `N` weights.
 #[inline]

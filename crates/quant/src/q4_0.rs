@@ -7,22 +7,16 @@
 //!
 //! `weight = (code - 8) * d`, with `code` in 0..=15.
 
-use crate::block::{decode_blocks, encode_blocks, extreme};
+use crate::block::{block_format, extreme};
 use crate::half_float::{F16_MAX, f32_to_scale, inverse, scale_at};
-use crate::{Codec, Type, nibbles};
+use crate::nibbles;
 
-/// Weights per block.
-pub const BLOCK_LEN: usize = Type::Q4_0.block_len();
-/// Bytes per block.
-pub const BLOCK_BYTES: usize = Type::Q4_0.block_bytes();
+block_format!(Q4_0, Q4_0);
+
 /// Offset of the scale `d`, f16.
 pub const D: usize = 0;
 /// Offset of the codes' nibbles.
 pub const QS: usize = 2;
-
-/// Codec of [`Type::Q4_0`].
-#[derive(Clone, Copy, Debug)]
-pub struct Q4_0;
 
 /// The codes of a block, in order of weights.
 #[inline]
@@ -48,20 +42,6 @@ fn encode_block(x: &[f32; BLOCK_LEN]) -> [u8; BLOCK_BYTES] {
     block[D..D + 2].copy_from_slice(&f32_to_scale(d));
     block[QS..].copy_from_slice(&nibbles::pack(&q));
     block
-}
-
-impl Codec for Q4_0 {
-    fn ty(&self) -> Type {
-        Type::Q4_0
-    }
-
-    fn decode(&self, bytes: &[u8], out: &mut [f32]) {
-        decode_blocks(bytes, out, decode_block);
-    }
-
-    fn encode(&self, x: &[f32], out: &mut Vec<u8>) {
-        encode_blocks(x, out, encode_block);
-    }
 }
 
 #[cfg(test)]

@@ -9,14 +9,12 @@
 //!
 //! `weight = code * d + m`, with `code` in 0..=31.
 
-use crate::block::{decode_blocks, encode_blocks, range};
+use crate::block::{block_format, range};
 use crate::half_float::{F16_MAX, f32_to_scale, inverse, scale_at};
-use crate::{Codec, Type, nibbles};
+use crate::nibbles;
 
-/// Weights per block.
-pub const BLOCK_LEN: usize = Type::Q5_1.block_len();
-/// Bytes per block.
-pub const BLOCK_BYTES: usize = Type::Q5_1.block_bytes();
+block_format!(Q5_1, Q5_1);
+
 /// Offset of the scale `d`, f16.
 pub const D: usize = 0;
 /// Offset of the minimum `m`, f16.
@@ -25,10 +23,6 @@ pub const M: usize = 2;
 pub const QH: usize = 4;
 /// Offset of the codes' low four bits.
 pub const QS: usize = 8;
-
-/// Codec of [`Type::Q5_1`].
-#[derive(Clone, Copy, Debug)]
-pub struct Q5_1;
 
 /// The codes of a block, in order of weights.
 #[inline]
@@ -58,20 +52,6 @@ fn encode_block(x: &[f32; BLOCK_LEN]) -> [u8; BLOCK_BYTES] {
     block[QH..QH + 4].copy_from_slice(&nibbles::pack_bit_4(&q).to_le_bytes());
     block[QS..].copy_from_slice(&nibbles::pack(&q));
     block
-}
-
-impl Codec for Q5_1 {
-    fn ty(&self) -> Type {
-        Type::Q5_1
-    }
-
-    fn decode(&self, bytes: &[u8], out: &mut [f32]) {
-        decode_blocks(bytes, out, decode_block);
-    }
-
-    fn encode(&self, x: &[f32], out: &mut Vec<u8>) {
-        encode_blocks(x, out, encode_block);
-    }
 }
 
 #[cfg(test)]

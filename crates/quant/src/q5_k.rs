@@ -4,42 +4,24 @@
 //! |---|---|
 //! | 0..2 | `d`, the scales' factor, f16 |
 //! | 2..4 | `dmin`, the minimums' factor, f16 |
-//! | 4..16 | eight 6-bit scales and minimums, see [`scale_min_k4`] |
+//! | 4..16 | eight 6-bit scales and minimums, see [`scale_min_k4`](crate::scale_min_k4) |
 //! | 16..48 | fifth bits: bit `g` of byte `j` belongs to code `j` of group `g` |
 //! | 48..176 | low four bits: byte `32 * p + j` has code `j` of group `2p` low, of group `2p + 1` high |
 //!
 //! `weight = (d * scale) * code - (dmin * min)`, with `code` in 0..=31; each operation rounds to f32.
 
-use crate::affine::{self, GROUP_LEN, GROUPS, pack_scales, scale_min_k4};
-use crate::block::{decode_blocks, encode_blocks};
-use crate::half_float::scale_at;
-use crate::{Codec, Type};
+use crate::affine::{self, GROUP_LEN, GROUPS};
+use crate::block::block_format;
+use crate::head::{HEAD_BYTES, head, lines};
 
-/// Weights per block.
-pub const BLOCK_LEN: usize = Type::Q5_K.block_len();
-/// Bytes per block.
-pub const BLOCK_BYTES: usize = Type::Q5_K.block_bytes();
-/// Offset of the scales' factor `d`, f16.
-pub const D: usize = 0;
-/// Offset of the minimums' factor `dmin`, f16.
-pub const DMIN: usize = 2;
-/// Offset of the packed scales and minimums, 12 bytes.
-pub const SCALES: usize = 4;
+pub use crate::head::{D, DMIN, SCALES, scales};
+
+block_format!(Q5K, Q5_K);
+
 /// Offset of the codes' fifth bits, 32 bytes.
 pub const QH: usize = 16;
 /// Offset of the codes' low four bits, 128 bytes.
 pub const QS: usize = 48;
-
-/// Codec of [`Type::Q5_K`].
-#[derive(Clone, Copy, Debug)]
-pub struct Q5K;
-
-/// The eight `(scale, min)` pairs of a block.
-#[inline]
-pub fn scales(block: &[u8; BLOCK_BYTES]) -> [(u8, u8); GROUPS] {
-    let packed = std::array::from_fn(|j| block[SCALES + j]);
-    std::array::from_fn(|g| scale_min_k4(&packed, g))
-}
 
 /// The codes of a block, by group.
 #[inline]
@@ -56,10 +38,8 @@ pub fn codes(block: &[u8; BLOCK_BYTES]) -> [[u8; GROUP_LEN]; GROUPS] {
 
 #[inline]
 fn decode_block(block: &[u8; BLOCK_BYTES], out: &mut [f32; BLOCK_LEN]) {
-    let (d, dmin) = (scale_at(block, D), scale_at(block, DMIN));
     let (out, _) = out.as_chunks_mut::<GROUP_LEN>();
-    for ((out, codes), (scale, min)) in out.iter_mut().zip(codes(block)).zip(scales(block)) {
-        let (scale, min) = (d * f32::from(scale), dmin * f32::from(min));
+    for ((out, codes), (scale, min)) in out.iter_mut().zip(codes(block)).zip(lines(block)) {
         for (out, code) in out.iter_mut().zip(codes) {
             *out = scale * f32::from(code) - min;
         }
@@ -69,9 +49,7 @@ fn decode_block(block: &[u8; BLOCK_BYTES], out: &mut [f32; BLOCK_LEN]) {
 fn encode_block(x: &[f32; BLOCK_LEN]) -> [u8; BLOCK_BYTES] {
     let encoded = affine::encode(x, 31);
     let mut block = [0; BLOCK_BYTES];
-    block[D..D + 2].copy_from_slice(&encoded.d);
-    block[DMIN..DMIN + 2].copy_from_slice(&encoded.dmin);
-    block[SCALES..SCALES + 12].copy_from_slice(&pack_scales(&encoded.groups));
+    block[..HEAD_BYTES].copy_from_slice(&head(&encoded));
     for (g, group) in encoded.groups.iter().enumerate() {
         for (j, code) in group.codes.iter().enumerate() {
             block[QS + g / 2 * GROUP_LEN + j] |= (code & 15) << (g % 2 * 4);
@@ -79,20 +57,6 @@ fn encode_block(x: &[f32; BLOCK_LEN]) -> [u8; BLOCK_BYTES] {
         }
     }
     block
-}
-
-impl Codec for Q5K {
-    fn ty(&self) -> Type {
-        Type::Q5_K
-    }
-
-    fn decode(&self, bytes: &[u8], out: &mut [f32]) {
-        decode_blocks(bytes, out, decode_block);
-    }
-
-    fn encode(&self, x: &[f32], out: &mut Vec<u8>) {
-        encode_blocks(x, out, encode_block);
-    }
 }
 
 #[cfg(test)]

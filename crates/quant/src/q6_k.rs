@@ -13,15 +13,12 @@
 //!
 //! `weight = (d * scale) * (code - 32)`, with `code` in 0..=63; each operation rounds to f32.
 
-use crate::block::{decode_blocks, encode_blocks};
+use crate::block::block_format;
 use crate::half_float::scale_at;
 use crate::symmetric::{self, GROUP_LEN};
-use crate::{Codec, Type};
 
-/// Weights per block.
-pub const BLOCK_LEN: usize = Type::Q6_K.block_len();
-/// Bytes per block.
-pub const BLOCK_BYTES: usize = Type::Q6_K.block_bytes();
+block_format!(Q6K, Q6_K);
+
 /// Offset of the codes' low four bits, 128 bytes.
 pub const QL: usize = 0;
 /// Offset of the codes' high two bits, 64 bytes.
@@ -30,10 +27,6 @@ pub const QH: usize = 128;
 pub const SCALES: usize = 192;
 /// Offset of the scales' factor `d`, f16.
 pub const D: usize = 208;
-
-/// Codec of [`Type::Q6_K`].
-#[derive(Clone, Copy, Debug)]
-pub struct Q6K;
 
 /// The codes of a block plus 32 (0..=63), in order of weights.
 #[inline]
@@ -77,20 +70,6 @@ fn encode_block(x: &[f32; BLOCK_LEN]) -> [u8; BLOCK_BYTES] {
     }
     block[D..].copy_from_slice(&encoded.d);
     block
-}
-
-impl Codec for Q6K {
-    fn ty(&self) -> Type {
-        Type::Q6_K
-    }
-
-    fn decode(&self, bytes: &[u8], out: &mut [f32]) {
-        decode_blocks(bytes, out, decode_block);
-    }
-
-    fn encode(&self, x: &[f32], out: &mut Vec<u8>) {
-        encode_blocks(x, out, encode_block);
-    }
 }
 
 #[cfg(test)]
