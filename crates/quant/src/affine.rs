@@ -1,11 +1,10 @@
-//! The search behind Q4_K and Q5_K: eight groups of 32 weights, each with a 6-bit scale and a 6-bit minimum under two
-//! f16 factors, `weight = (d * scale) * code - (dmin * min)`. It looks for the encoding of 256 weights with the least
-//! squared error:
-//!
+//! The search behind Q2_K, Q4_K and Q5_K: groups of weights, each with an integer scale and an integer minimum under
+//! two f16 factors, `weight = (d * scale) * code - (dmin * min)`. It looks for the encoding of 256 weights with the
+//! least squared error:
 //! 1. Each group alone: spread the codes over the range a little wider or narrower than it is, solve for the scale
 //!    and minimum that suit those codes best (linear least squares), and keep the best of about twenty spreads.
-//! 2. Choose `d` and `dmin` so that the largest scale and minimum are 63.
-//! 3. Round every group's scale and minimum to six bits. The best pair is rarely the two nearest integers, since an
+//! 2. Choose `d` and `dmin` so that the largest scale and minimum are as large as they can be.
+//! 3. Round every group's scale and minimum to integers. The best pair is rarely the two nearest integers, since an
 //!    error in one can make up for an error in the other, so the neighbours are tried too, against the true error.
 //! 4. Solve for the `d` and `dmin` that suit all these integers best, and go to 3 while that helps.
 
@@ -13,30 +12,34 @@ use crate::QK_K;
 use crate::half_float::{f32_to_scale, inverse, reaching_factor};
 use crate::lanes::Lanes;
 
-/// Weights that share a scale and a minimum.
-pub const GROUP_LEN: usize = 32;
-/// Groups in a super-block.
-pub const GROUPS: usize = QK_K / GROUP_LEN;
-
-/// One encoded group.
+/// The largest integers that a format stores.
 #[derive(Clone, Copy)]
-pub(crate) struct Group {
-    /// 6-bit scale.
-    pub scale: u8,
-    /// 6-bit minimum.
-    pub min: u8,
-    /// The codes, 0..=levels.
-    pub codes: [u8; GROUP_LEN],
+pub(crate) struct Limits {
+    /// Of a code.
+    pub code: u8,
+    /// Of a scale and of a minimum.
+    pub step: u8,
 }
 
-/// An encoded super-block, before its bits are laid out.
-pub(crate) struct SuperBlock {
+/// One encoded group of `L` weights.
+#[derive(Clone, Copy)]
+pub(crate) struct Group<const L: usize> {
+    /// The scale.
+    pub scale: u8,
+    /// The minimum.
+    pub min: u8,
+    /// The codes.
+    pub codes: [u8; L],
+}
+
+/// An encoded super-block of `G` groups of `L` weights, before its bits are laid out.
+pub(crate) struct SuperBlock<const L: usize, const G: usize> {
     /// `d`, f16, little-endian.
     pub d: [u8; 2],
     /// `dmin`, f16, little-endian.
     pub dmin: [u8; 2],
     /// The groups in order.
-    pub groups: [Group; GROUPS],
+    pub groups: [Group<L>; G],
 }
 
 /// The two factors as f32 with f16 values.
@@ -46,7 +49,7 @@ struct Factors {
     dmin: f32,
 }
 
-/// Scale and minimum of a group, as integers under [`Factors`].
+/// Scale and minimum of a group, integers under [`Factors`].
 #[derive(Clone, Copy, Default)]
 struct Steps {
     scale: u8,
@@ -62,33 +65,36 @@ struct Line {
 
 /// Sums over a group, given its codes.
 struct Moments {
+    n: f32,
     q: f32,
     qq: f32,
     x: f32,
     xq: f32,
 }
 
-/// Encodes 256 finite weights with codes 0..=`levels`.
-pub(crate) fn encode(x: &[f32; QK_K], levels: u8) -> SuperBlock {
-    let (x, _) = x.as_chunks::<GROUP_LEN>();
-    let top = f32::from(levels);
-    let mut lines = [Line::default(); GROUPS];
+/// Encodes 256 finite weights, `G` groups of `L`.
+pub(crate) fn encode<const L: usize, const G: usize>(x: &[f32; QK_K], limits: Limits) -> SuperBlock<L, G> {
+    const { assert!(L * G == QK_K) };
+    let (x, _) = x.as_chunks::<L>();
+    let top = f32::from(limits.code);
+    let mut lines = [Line::default(); G];
     let mut largest = Line::default();
     for (line, x) in lines.iter_mut().zip(x) {
         *line = fit(x, top);
         largest = Line { scale: largest.scale.max(line.scale), min: largest.min.max(line.min) };
     }
-    let mut factors = Factors::rounded(largest.scale / 63.0, largest.min / 63.0);
-    let (mut steps, mut error) = choose_all(x, &lines, factors, top);
+    let step = f32::from(limits.step);
+    let mut factors = Factors::rounded(largest.scale / step, largest.min / step);
+    let (mut steps, mut error) = choose_all(x, &lines, factors, limits);
     for _ in 0..REFINEMENTS {
         let better = refit(x, &steps, factors, top);
-        let (new_steps, new_error) = choose_all(x, &lines, better, top);
+        let (new_steps, new_error) = choose_all(x, &lines, better, limits);
         if new_error >= error {
             break;
         }
         (factors, steps, error) = (better, new_steps, new_error);
     }
-    let mut groups = [Group { scale: 0, min: 0, codes: [0; GROUP_LEN] }; GROUPS];
+    let mut groups = [Group { scale: 0, min: 0, codes: [0; L] }; G];
     for ((group, x), steps) in groups.iter_mut().zip(x).zip(steps) {
         let line = factors.line(steps);
         let id = inverse(line.scale);
@@ -122,7 +128,7 @@ fn codes(v: Lanes, min: f32, id: f32, top: f32) -> Lanes {
 }
 
 /// The squared error of a group under a line.
-fn squared_error(x: &[f32; GROUP_LEN], line: Line, top: f32) -> f32 {
+fn squared_error<const L: usize>(x: &[f32; L], line: Line, top: f32) -> f32 {
     let id = inverse(line.scale);
     let mut sum = Lanes::default();
     for v in Lanes::of(x) {
@@ -133,7 +139,7 @@ fn squared_error(x: &[f32; GROUP_LEN], line: Line, top: f32) -> f32 {
 }
 
 /// Sums over the codes that `min` and the inverse scale `id` give.
-fn moments(x: &[f32; GROUP_LEN], min: f32, id: f32, top: f32) -> Moments {
+fn moments<const L: usize>(x: &[f32; L], min: f32, id: f32, top: f32) -> Moments {
     let [mut q, mut qq, mut sum, mut xq] = [Lanes::default(); 4];
     for v in Lanes::of(x) {
         let code = codes(v, min, id, top);
@@ -142,18 +148,17 @@ fn moments(x: &[f32; GROUP_LEN], min: f32, id: f32, top: f32) -> Moments {
         sum += v;
         xq += v * code;
     }
-    Moments { q: q.total(), qq: qq.total(), x: sum.total(), xq: xq.total() }
+    Moments { n: L as f32, q: q.total(), qq: qq.total(), x: sum.total(), xq: xq.total() }
 }
 
 impl Moments {
     /// The line of least squared error for these codes; `None` where all codes are equal.
     fn line(&self) -> Option<Line> {
-        let n = GROUP_LEN as f32;
-        let det = n * self.qq - self.q * self.q;
+        let det = self.n * self.qq - self.q * self.q;
         if det <= 0.0 {
             return None;
         }
-        let scale = (n * self.xq - self.x * self.q) / det;
+        let scale = (self.n * self.xq - self.x * self.q) / det;
         let min = (self.q * self.xq - self.qq * self.x) / det;
         // The format only subtracts: where it should add, the best line goes through zero.
         Some(if min < 0.0 { Line { scale: self.xq / self.qq, min: 0.0 } } else { Line { scale, min } })
@@ -161,7 +166,7 @@ impl Moments {
 }
 
 /// Step 1: the best line for a group by itself.
-fn fit(x: &[f32; GROUP_LEN], top: f32) -> Line {
+fn fit<const L: usize>(x: &[f32; L], top: f32) -> Line {
     let lo = x.iter().fold(0.0f32, |lo, &v| lo.min(v));
     let hi = x.iter().fold(f32::NEG_INFINITY, |hi, &v| hi.max(v));
     if hi <= lo {
@@ -185,33 +190,34 @@ fn fit(x: &[f32; GROUP_LEN], top: f32) -> Line {
 }
 
 /// Step 3 for every group, and the error of the whole super-block.
-fn choose_all(
-    x: &[[f32; GROUP_LEN]],
-    lines: &[Line; GROUPS],
+fn choose_all<const L: usize, const G: usize>(
+    x: &[[f32; L]],
+    lines: &[Line; G],
     factors: Factors,
-    top: f32,
-) -> ([Steps; GROUPS], f32) {
-    let mut steps = [Steps::default(); GROUPS];
+    limits: Limits,
+) -> ([Steps; G], f32) {
+    let mut steps = [Steps::default(); G];
     let mut total = 0.0;
     for ((steps, x), line) in steps.iter_mut().zip(x).zip(lines) {
-        let (chosen, error) = choose(x, *line, factors, top);
+        let (chosen, error) = choose(x, *line, factors, limits);
         *steps = chosen;
         total += error;
     }
     (steps, total)
 }
 
-/// Step 3: the best 6-bit scale and minimum near those of `line`, and their squared error.
-fn choose(x: &[f32; GROUP_LEN], line: Line, factors: Factors, top: f32) -> (Steps, f32) {
+/// Step 3: the best scale and minimum near those of `line`, and their squared error.
+fn choose<const L: usize>(x: &[f32; L], line: Line, factors: Factors, limits: Limits) -> (Steps, f32) {
     let near = |value: f32, factor: f32| {
         let nearest = (value * inverse(factor) + 0.5) as i32;
-        (nearest - 1).clamp(0, 63) as u8..=(nearest + 1).clamp(0, 63) as u8
+        let within = |step: i32| step.clamp(0, i32::from(limits.step)) as u8;
+        within(nearest - 1)..=within(nearest + 1)
     };
     let mut best = (Steps::default(), f32::INFINITY);
     for min in near(line.min, factors.dmin) {
         for scale in near(line.scale, factors.d) {
             let steps = Steps { scale, min };
-            let error = squared_error(x, factors.line(steps), top);
+            let error = squared_error(x, factors.line(steps), f32::from(limits.code));
             if error < best.1 {
                 best = (steps, error);
             }
@@ -224,7 +230,7 @@ fn choose(x: &[f32; GROUP_LEN], line: Line, factors: Factors, top: f32) -> (Step
 ///
 /// With `a = scale * code` and `b = min`, weights are `d * a - dmin * b`: two unknowns, solved in f64 because the
 /// determinant is a small difference of large sums.
-fn refit(x: &[[f32; GROUP_LEN]], steps: &[Steps; GROUPS], factors: Factors, top: f32) -> Factors {
+fn refit<const L: usize>(x: &[[f32; L]], steps: &[Steps], factors: Factors, top: f32) -> Factors {
     let (mut aa, mut ab, mut bb, mut xa, mut xb) = (0.0f64, 0.0f64, 0.0f64, 0.0f64, 0.0f64);
     for (x, &steps) in x.iter().zip(steps) {
         let line = factors.line(steps);
@@ -232,7 +238,7 @@ fn refit(x: &[[f32; GROUP_LEN]], steps: &[Steps; GROUPS], factors: Factors, top:
         let (scale, min) = (f64::from(steps.scale), f64::from(steps.min));
         aa += scale * scale * f64::from(m.qq);
         ab += scale * min * f64::from(m.q);
-        bb += min * min * GROUP_LEN as f64;
+        bb += min * min * L as f64;
         xa += scale * f64::from(m.xq);
         xb += min * f64::from(m.x);
     }
@@ -253,7 +259,7 @@ mod tests {
 
     #[test]
     fn a_line_is_found_exactly() {
-        let x: [f32; GROUP_LEN] = std::array::from_fn(|j| (j % 16) as f32 * 0.5 - 3.0);
+        let x: [f32; 32] = std::array::from_fn(|j| (j % 16) as f32 * 0.5 - 3.0);
         let line = fit(&x, 15.0);
         assert!((line.scale - 0.5).abs() < 1e-6 && (line.min - 3.0).abs() < 1e-5);
         assert!(squared_error(&x, line, 15.0) < 1e-9);
@@ -262,10 +268,10 @@ mod tests {
     #[test]
     fn flat_groups_keep_their_value() {
         for (value, want) in [(0.0, 0.0), (-2.0, 2.0)] {
-            let line = fit(&[value; GROUP_LEN], 15.0);
+            let line = fit(&[value; 32], 15.0);
             assert_eq!((line.scale, line.min), (0.0, want));
         }
-        let line = fit(&[3.0; GROUP_LEN], 15.0);
+        let line = fit(&[3.0; 32], 15.0);
         assert!((line.scale * 15.0 - 3.0).abs() < 1e-6 && line.min == 0.0);
     }
 }

@@ -1,6 +1,6 @@
 //! What the formats of blocks share: the walk over a row, block by block, and what a scale is set by.
 
-/// Beyond every format's reach, and small enough that sums of 256 squares stay finite in f32.
+/// Beyond the reach of every scale in f16, and small enough that sums of 256 squares stay finite in f32.
 const LIMIT: f32 = 1e9;
 
 /// Declares what each format of blocks has: `BLOCK_LEN`, `BLOCK_BYTES` and the codec, a type of the first name for the

@@ -1,6 +1,7 @@
 //! The first sixteen bytes of a Q4_K or Q5_K block: the factors, and the eight groups' scales and minimums.
 
-use crate::affine::{GROUPS, Group, SuperBlock};
+use crate::QK_K;
+use crate::affine::{Group, Limits, SuperBlock};
 use crate::half_float::scale_at;
 
 /// Offset of the scales' factor `d`, f16.
@@ -11,6 +12,15 @@ pub const DMIN: usize = 2;
 pub const SCALES: usize = 4;
 /// Bytes of all three.
 pub(crate) const HEAD_BYTES: usize = 16;
+/// Weights that share a scale and a minimum.
+pub const GROUP_LEN: usize = 32;
+/// Groups in a block.
+pub const GROUPS: usize = QK_K / GROUP_LEN;
+
+/// What six bits hold, beside codes up to `code`.
+pub(crate) const fn limits(code: u8) -> Limits {
+    Limits { code, step: 63 }
+}
 
 /// The 6-bit scale and minimum of group `i` (taken modulo 8) from the twelve bytes of a Q4_K or Q5_K block.
 ///
@@ -28,7 +38,7 @@ pub const fn scale_min_k4(scales: &[u8; 12], i: usize) -> (u8, u8) {
 }
 
 /// The inverse of [`scale_min_k4`]; scales and minimums are below 64.
-fn pack_scales(groups: &[Group; GROUPS]) -> [u8; 12] {
+fn pack_scales(groups: &[Group<GROUP_LEN>; GROUPS]) -> [u8; 12] {
     std::array::from_fn(|byte| {
         let (first, second) = (&groups[byte % 4], &groups[byte % 4 + 4]);
         match byte / 4 {
@@ -54,7 +64,7 @@ pub(crate) fn lines<const B: usize>(block: &[u8; B]) -> [(f32, f32); GROUPS] {
 }
 
 /// The head of an encoded block.
-pub(crate) fn head(encoded: &SuperBlock) -> [u8; HEAD_BYTES] {
+pub(crate) fn head(encoded: &SuperBlock<GROUP_LEN, GROUPS>) -> [u8; HEAD_BYTES] {
     let mut head = [0; HEAD_BYTES];
     head[D..D + 2].copy_from_slice(&encoded.d);
     head[DMIN..DMIN + 2].copy_from_slice(&encoded.dmin);
@@ -66,13 +76,13 @@ pub(crate) fn head(encoded: &SuperBlock) -> [u8; HEAD_BYTES] {
 mod tests {
     use super::*;
 
-    fn group(scale: u8, min: u8) -> Group {
-        Group { scale, min, codes: [0; 32] }
+    fn group(scale: u8, min: u8) -> Group<GROUP_LEN> {
+        Group { scale, min, codes: [0; GROUP_LEN] }
     }
 
     #[test]
     fn six_bit_pairs_survive_packing() {
-        let groups: [Group; GROUPS] =
+        let groups: [Group<GROUP_LEN>; GROUPS] =
             std::array::from_fn(|g| group((g * 9 + 1) as u8 & 63, (63 - g * 5) as u8 & 63));
         let packed = pack_scales(&groups);
         for (g, want) in groups.iter().enumerate() {

@@ -15,6 +15,12 @@ impl Lanes {
         x.as_chunks::<8>().0.iter().map(|&x| Lanes(x))
     }
 
+    /// One number eight times.
+    #[inline(always)]
+    pub fn of_all(v: f32) -> Lanes {
+        Lanes([v; 8])
+    }
+
     #[inline(always)]
     fn with(self, other: Lanes, f: impl Fn(f32, f32) -> f32) -> Lanes {
         let mut out = self;
@@ -32,6 +38,12 @@ impl Lanes {
         let above = self.with(Lanes([lo; 8]), |v, lo| if v > lo { v } else { lo });
         let within = above.with(Lanes([hi; 8]), |v, hi| if v < hi { v } else { hi });
         within + WHOLE - WHOLE
+    }
+
+    /// 1 where a number is above `limit`, else 0.
+    #[inline(always)]
+    pub fn above(self, limit: f32) -> Lanes {
+        self.with(Lanes([limit; 8]), |v, limit| if v > limit { 1.0 } else { 0.0 })
     }
 
     /// The numbers themselves.

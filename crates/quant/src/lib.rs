@@ -19,9 +19,15 @@ mod half_float;
 mod head;
 mod lanes;
 mod nibbles;
+mod pairs;
 mod symmetric;
 mod types;
 
+pub mod iq4_nl;
+pub mod iq4_xs;
+pub mod mxfp4;
+pub mod q2_k;
+pub mod q3_k;
 pub mod q4_0;
 pub mod q4_1;
 pub mod q4_k;

@@ -9,11 +9,11 @@
 //!
 //! `weight = (d * scale) * code - (dmin * min)`, with `code` in 0..=15; each operation rounds to f32.
 
-use crate::affine::{self, GROUP_LEN, GROUPS};
+use crate::affine;
 use crate::block::block_format;
-use crate::head::{HEAD_BYTES, head, lines};
+use crate::head::{HEAD_BYTES, head, limits, lines};
 
-pub use crate::head::{D, DMIN, SCALES, scales};
+pub use crate::head::{D, DMIN, GROUP_LEN, GROUPS, SCALES, scales};
 
 block_format!(Q4K, Q4_K);
 
@@ -43,7 +43,7 @@ fn decode_block(block: &[u8; BLOCK_BYTES], out: &mut [f32; BLOCK_LEN]) {
 }
 
 fn encode_block(x: &[f32; BLOCK_LEN]) -> [u8; BLOCK_BYTES] {
-    let encoded = affine::encode(x, 15);
+    let encoded = affine::encode(x, limits(15));
     let mut block = [0; BLOCK_BYTES];
     block[..HEAD_BYTES].copy_from_slice(&head(&encoded));
     for (g, group) in encoded.groups.iter().enumerate() {

@@ -10,11 +10,11 @@
 //!
 //! `weight = (d * scale) * code - (dmin * min)`, with `code` in 0..=31; each operation rounds to f32.
 
-use crate::affine::{self, GROUP_LEN, GROUPS};
+use crate::affine;
 use crate::block::block_format;
-use crate::head::{HEAD_BYTES, head, lines};
+use crate::head::{HEAD_BYTES, head, limits, lines};
 
-pub use crate::head::{D, DMIN, SCALES, scales};
+pub use crate::head::{D, DMIN, GROUP_LEN, GROUPS, SCALES, scales};
 
 block_format!(Q5K, Q5_K);
 
@@ -47,7 +47,7 @@ fn decode_block(block: &[u8; BLOCK_BYTES], out: &mut [f32; BLOCK_LEN]) {
 }
 
 fn encode_block(x: &[f32; BLOCK_LEN]) -> [u8; BLOCK_BYTES] {
-    let encoded = affine::encode(x, 31);
+    let encoded = affine::encode(x, limits(31));
     let mut block = [0; BLOCK_BYTES];
     block[..HEAD_BYTES].copy_from_slice(&head(&encoded));
     for (g, group) in encoded.groups.iter().enumerate() {

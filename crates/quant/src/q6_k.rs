@@ -15,9 +15,15 @@
 
 use crate::block::block_format;
 use crate::half_float::scale_at;
-use crate::symmetric::{self, GROUP_LEN};
+use crate::pairs;
+use crate::symmetric::{self, Whole};
 
 block_format!(Q6K, Q6_K);
+
+/// Weights that share a scale.
+pub const GROUP_LEN: usize = 16;
+/// Groups in a block.
+pub const GROUPS: usize = BLOCK_LEN / GROUP_LEN;
 
 /// Offset of the codes' low four bits, 128 bytes.
 pub const QL: usize = 0;
@@ -31,12 +37,12 @@ pub const D: usize = 208;
 /// The codes of a block plus 32 (0..=63), in order of weights.
 #[inline]
 pub fn codes(block: &[u8; BLOCK_BYTES]) -> [u8; BLOCK_LEN] {
-    let mut codes = [0; BLOCK_LEN];
+    let mut codes = pairs::unpack(block, QH);
     for (run, codes) in codes.as_chunks_mut::<32>().0.iter_mut().enumerate() {
         let (h, p) = (run / 4, run % 4);
         for (l, code) in codes.iter_mut().enumerate() {
             let low = block[QL + 64 * h + 32 * (p % 2) + l] >> (p / 2 * 4) & 15;
-            *code = low | (block[QH + 32 * h + l] >> (2 * p) & 3) << 4;
+            *code = low | *code << 4;
         }
     }
     codes
@@ -56,17 +62,18 @@ fn decode_block(block: &[u8; BLOCK_BYTES], out: &mut [f32; BLOCK_LEN]) {
 }
 
 fn encode_block(x: &[f32; BLOCK_LEN]) -> [u8; BLOCK_BYTES] {
-    let encoded = symmetric::encode(x);
+    let encoded = symmetric::encode::<Whole<32>, GROUP_LEN, GROUPS>(x, 128);
     let mut block = [0; BLOCK_BYTES];
-    for (run, codes) in encoded.codes.as_flattened().as_chunks::<32>().0.iter().enumerate() {
-        let (h, p) = (run / 4, run % 4);
-        for (l, code) in codes.iter().enumerate() {
-            block[QL + 64 * h + 32 * (p % 2) + l] |= (code & 15) << (p / 2 * 4);
-            block[QH + 32 * h + l] |= (code >> 4) << (2 * p);
-        }
+    let mut high = [0; BLOCK_LEN];
+    for (i, level) in encoded.levels.as_flattened().iter().enumerate() {
+        let (h, p, l) = (i / 128, i / 32 % 4, i % 32);
+        let code = (level + 32) as u8;
+        block[QL + 64 * h + 32 * (p % 2) + l] |= (code & 15) << (p / 2 * 4);
+        high[i] = code >> 4;
     }
-    for (byte, scale) in block[SCALES..D].iter_mut().zip(encoded.scales) {
-        *byte = scale as u8;
+    block[QH..SCALES].copy_from_slice(&pairs::pack(&high));
+    for (byte, step) in block[SCALES..D].iter_mut().zip(encoded.steps) {
+        *byte = step as u8;
     }
     block[D..].copy_from_slice(&encoded.d);
     block

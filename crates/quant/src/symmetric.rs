@@ -1,11 +1,12 @@
-//! The search behind Q6_K: sixteen groups of 16 weights, each with a signed 8-bit scale under one f16 factor,
-//! `weight = (d * scale) * code` with `code` in -32..=31.
+//! The search behind Q3_K, Q6_K, IQ4_NL and IQ4_XS: a scale of either sign for each group, `weight = scale * level`,
+//! with a level for each code. In the super-blocks the scales are integers under one f16 factor, `scale = d * step`.
 //!
-//! 1. Each group alone: try about forty spreads of the codes, on both sides, solve for the scale that suits those
-//!    codes best, and keep the best. The codes reach one step further down than up, and a scale may be negative, so
-//!    the side matters.
-//! 2. Choose `d` so that the scale of largest magnitude is -128.
-//! 3. Round every group's scale to eight bits: of the nearest integer and its neighbours, the one with the least
+//! 1. Each group alone: try about forty spreads of the levels, on both sides, solve for the scale that suits those
+//!    levels best, and keep the best. The levels reach further on one side, and a scale may be negative, so the side
+//!    matters.
+//! 2. Choose `d` so that the scale of largest magnitude gets the lowest step, which reaches one further than the
+//!    highest.
+//! 3. Round every group's scale to a step: of the nearest integer and its neighbours, the one with the least
 //!    true error.
 //! 4. Solve for the `d` that suits all these integers best, and go to 3 while that helps.
 
@@ -14,73 +15,96 @@ use crate::block::extreme;
 use crate::half_float::{f32_to_scale, inverse, reaching_factor};
 use crate::lanes::Lanes;
 
-/// Weights that share a scale.
-pub const GROUP_LEN: usize = 16;
-/// Groups in a super-block.
-pub const GROUPS: usize = QK_K / GROUP_LEN;
-
-/// An encoded super-block, before its bits are laid out.
-pub(crate) struct SuperBlock {
-    /// `d`, f16, little-endian.
-    pub d: [u8; 2],
-    /// Signed scale of each group.
-    pub scales: [i8; GROUPS],
-    /// The codes plus 32, 0..=63, by group.
-    pub codes: [[u8; GROUP_LEN]; GROUPS],
+/// The levels that a format's codes stand for.
+pub(crate) trait Levels {
+    /// The lowest and the highest.
+    const ENDS: [f32; 2];
+    /// How far apart they are towards the ends.
+    const SPACING: f32;
+    /// The nearest levels.
+    fn nearest(v: Lanes) -> Lanes;
 }
 
-/// Encodes 256 finite weights.
-pub(crate) fn encode(x: &[f32; QK_K]) -> SuperBlock {
-    let (groups, _) = x.as_chunks::<GROUP_LEN>();
-    let mut fitted = [0.0; GROUPS];
-    for (fitted, x) in fitted.iter_mut().zip(groups) {
-        *fitted = fit(x);
+/// Whole numbers from `-LIMIT` to `LIMIT - 1`.
+pub(crate) struct Whole<const LIMIT: i8>;
+
+impl<const LIMIT: i8> Levels for Whole<LIMIT> {
+    const ENDS: [f32; 2] = [-(LIMIT as f32), LIMIT as f32 - 1.0];
+    const SPACING: f32 = 1.0;
+
+    #[inline(always)]
+    fn nearest(v: Lanes) -> Lanes {
+        v.nearest_within(Self::ENDS[0], Self::ENDS[1])
     }
-    let mut d = reaching_factor(extreme(&fitted) / -128.0);
-    let (mut scales, mut error) = choose_all(groups, &fitted, d);
+}
+
+/// An encoded super-block of `G` groups of `L` weights, before its bits are laid out.
+pub(crate) struct SuperBlock<const L: usize, const G: usize> {
+    /// `d`, f16, little-endian.
+    pub d: [u8; 2],
+    /// Each group's step.
+    pub steps: [i8; G],
+    /// The levels, by group.
+    pub levels: [[i8; L]; G],
+}
+
+/// Encodes 256 finite weights, `G` groups of `L`, with steps from `-limit` to `limit - 1`.
+pub(crate) fn encode<V: Levels, const L: usize, const G: usize>(
+    x: &[f32; QK_K],
+    limit: i32,
+) -> SuperBlock<L, G> {
+    const { assert!(L * G == QK_K) };
+    let (groups, _) = x.as_chunks::<L>();
+    let mut fitted = [0.0; G];
+    for (fitted, x) in fitted.iter_mut().zip(groups) {
+        *fitted = fit::<V, L>(x);
+    }
+    let mut d = reaching_factor(extreme(&fitted) / -(limit as f32));
+    let (mut steps, mut error) = choose_all::<V, L, G>(groups, &fitted, d, limit);
     for _ in 0..REFINEMENTS {
-        let better = refit(groups, &scales, d);
-        let (new_scales, new_error) = choose_all(groups, &fitted, better);
+        let better = refit::<V, L>(groups, &steps, d);
+        let (new_steps, new_error) = choose_all::<V, L, G>(groups, &fitted, better, limit);
         if new_error >= error {
             break;
         }
-        (d, scales, error) = (better, new_scales, new_error);
+        (d, steps, error) = (better, new_steps, new_error);
     }
-    let mut stored = [[32; GROUP_LEN]; GROUPS];
-    for ((stored, x), &scale) in stored.iter_mut().zip(groups).zip(&scales) {
-        let id = inverse(d * f32::from(scale));
-        for (stored, v) in stored.as_chunks_mut().0.iter_mut().zip(Lanes::of(x)) {
-            *stored = (codes(v, id) + 32.0).array().map(|q| q as u8);
-        }
+    let mut levels = [[0; L]; G];
+    for ((levels, x), &step) in levels.iter_mut().zip(groups).zip(&steps) {
+        *levels = nearest::<V, L>(x, d * f32::from(step));
     }
-    SuperBlock { d: f32_to_scale(d), scales, codes: stored }
+    SuperBlock { d: f32_to_scale(d), steps, levels }
+}
+
+/// The levels nearest to a group's weights under a scale.
+pub(crate) fn nearest<V: Levels, const L: usize>(x: &[f32; L], scale: f32) -> [i8; L] {
+    let id = inverse(scale);
+    let mut levels = [0; L];
+    for (levels, v) in levels.as_chunks_mut().0.iter_mut().zip(Lanes::of(x)) {
+        *levels = V::nearest(v * id).array().map(|level| level as i8);
+    }
+    levels
 }
 
 /// Rounds of step 4: nearly all blocks settle in fewer.
 const REFINEMENTS: usize = 4;
 
-/// The codes nearest to weights, as whole f32; `id` is the inverse of the scale.
-#[inline(always)]
-fn codes(v: Lanes, id: f32) -> Lanes {
-    (v * id).nearest_within(-32.0, 31.0)
-}
-
 /// The squared error of a group under a scale.
-fn squared_error(x: &[f32; GROUP_LEN], scale: f32) -> f32 {
+fn squared_error<V: Levels, const L: usize>(x: &[f32; L], scale: f32) -> f32 {
     let id = inverse(scale);
     let mut sum = Lanes::default();
     for v in Lanes::of(x) {
-        let error = codes(v, id) * scale - v;
+        let error = V::nearest(v * id) * scale - v;
         sum += error * error;
     }
     sum.total()
 }
 
-/// `(sum of weight * code, sum of code * code)`: their quotient is the best scale for these codes.
-fn moments(x: &[f32; GROUP_LEN], id: f32) -> (f32, f32) {
+/// `(sum of weight * level, sum of level * level)`: their quotient is the best scale for these levels.
+fn moments<V: Levels, const L: usize>(x: &[f32; L], id: f32) -> (f32, f32) {
     let (mut xq, mut qq) = (Lanes::default(), Lanes::default());
     for v in Lanes::of(x) {
-        let q = codes(v, id);
+        let q = V::nearest(v * id);
         xq += v * q;
         qq += q * q;
     }
@@ -88,16 +112,16 @@ fn moments(x: &[f32; GROUP_LEN], id: f32) -> (f32, f32) {
 }
 
 /// Step 1: the best scale for a group by itself, 0 for a group of zeros.
-fn fit(x: &[f32; GROUP_LEN]) -> f32 {
+pub(crate) fn fit<V: Levels, const L: usize>(x: &[f32; L]) -> f32 {
     let largest = extreme(x);
     let (mut best, mut gain) = (0.0, 0.0);
-    for side in [-32.0, 31.0] {
+    for side in V::ENDS {
         for spread in -9..=9i8 {
-            let id = (side + 0.1 * f32::from(spread)) / largest;
+            let id = (side + 0.1 * V::SPACING * f32::from(spread)) / largest;
             if !id.is_finite() {
                 continue;
             }
-            let (xq, qq) = moments(x, id);
+            let (xq, qq) = moments::<V, L>(x, id);
             // The squared error is sum(x * x) minus this.
             let g = xq * (xq / qq);
             if g > gain {
@@ -109,32 +133,37 @@ fn fit(x: &[f32; GROUP_LEN]) -> f32 {
 }
 
 /// Step 3 for every group, and the error of the whole super-block.
-fn choose_all(groups: &[[f32; GROUP_LEN]], fitted: &[f32; GROUPS], d: f32) -> ([i8; GROUPS], f32) {
-    let mut scales = [0; GROUPS];
+fn choose_all<V: Levels, const L: usize, const G: usize>(
+    groups: &[[f32; L]],
+    fitted: &[f32; G],
+    d: f32,
+    limit: i32,
+) -> ([i8; G], f32) {
+    let mut steps = [0; G];
     let mut total = 0.0;
-    for ((chosen, x), fitted) in scales.iter_mut().zip(groups).zip(fitted) {
+    for ((chosen, x), fitted) in steps.iter_mut().zip(groups).zip(fitted) {
         let nearest = (fitted * inverse(d)).round() as i32;
         let mut least = f32::INFINITY;
-        for step in [0, -1, 1] {
-            let scale = (nearest + step).clamp(-128, 127) as i8;
-            let error = squared_error(x, d * f32::from(scale));
+        for aside in [0, -1, 1] {
+            let step = (nearest + aside).clamp(-limit, limit - 1) as i8;
+            let error = squared_error::<V, L>(x, d * f32::from(step));
             if error < least {
-                (*chosen, least) = (scale, error);
+                (*chosen, least) = (step, error);
             }
         }
         total += least;
     }
-    (scales, total)
+    (steps, total)
 }
 
-/// Step 4: the factor of least squared error for the integers that `scales` and `d` give.
-fn refit(groups: &[[f32; GROUP_LEN]], scales: &[i8; GROUPS], d: f32) -> f32 {
+/// Step 4: the factor of least squared error for the integers that `steps` and `d` give.
+fn refit<V: Levels, const L: usize>(groups: &[[f32; L]], steps: &[i8], d: f32) -> f32 {
     let (mut xa, mut aa) = (0.0f64, 0.0f64);
-    for (x, &scale) in groups.iter().zip(scales) {
-        let (xq, qq) = moments(x, inverse(d * f32::from(scale)));
-        let scale = f64::from(scale);
-        xa += scale * f64::from(xq);
-        aa += scale * scale * f64::from(qq);
+    for (x, &step) in groups.iter().zip(steps) {
+        let (xq, qq) = moments::<V, L>(x, inverse(d * f32::from(step)));
+        let step = f64::from(step);
+        xa += step * f64::from(xq);
+        aa += step * step * f64::from(qq);
     }
     if aa > 0.0 { reaching_factor((xa / aa) as f32) } else { d }
 }
@@ -146,17 +175,17 @@ mod tests {
     #[test]
     fn a_scale_is_found_exactly_on_either_side() {
         for sign in [1.0, -1.0] {
-            let x: [f32; GROUP_LEN] = std::array::from_fn(|j| sign * 0.25 * (j as f32 * 4.0 - 32.0));
-            let scale = fit(&x);
+            let x: [f32; 16] = std::array::from_fn(|j| sign * 0.25 * (j as f32 * 4.0 - 32.0));
+            let scale = fit::<Whole<32>, 16>(&x);
             assert_eq!(scale, sign * 0.25);
-            assert_eq!(squared_error(&x, scale), 0.0);
+            assert_eq!(squared_error::<Whole<32>, 16>(&x, scale), 0.0);
         }
     }
 
     #[test]
     fn zeros_have_no_scale() {
-        assert_eq!(fit(&[0.0; GROUP_LEN]), 0.0);
-        let block = encode(&[0.0; QK_K]);
-        assert_eq!((block.d, block.scales, block.codes), ([0; 2], [0; GROUPS], [[32; GROUP_LEN]; GROUPS]));
+        assert_eq!(fit::<Whole<32>, 16>(&[0.0; 16]), 0.0);
+        let block = encode::<Whole<32>, 16, 16>(&[0.0; QK_K], 128);
+        assert_eq!((block.d, block.steps, block.levels), ([0; 2], [0; 16], [[0; 16]; 16]));
     }
 }

@@ -127,9 +127,14 @@ impl Type {
             Type::Q5_0 => &crate::q5_0::Q5_0,
             Type::Q5_1 => &crate::q5_1::Q5_1,
             Type::Q8_0 => &crate::q8_0::Q8_0,
+            Type::Q2_K => &crate::q2_k::Q2K,
+            Type::Q3_K => &crate::q3_k::Q3K,
             Type::Q4_K => &crate::q4_k::Q4K,
             Type::Q5_K => &crate::q5_k::Q5K,
             Type::Q6_K => &crate::q6_k::Q6K,
+            Type::IQ4_NL => &crate::iq4_nl::Iq4Nl,
+            Type::IQ4_XS => &crate::iq4_xs::Iq4Xs,
+            Type::MXFP4 => &crate::mxfp4::Mxfp4,
             _ => return None,
         };
         Some(codec)
@@ -173,7 +178,7 @@ mod tests {
     #[test]
     fn a_codec_is_of_its_type() {
         let run: Vec<_> = Type::ALL.iter().filter_map(|ty| Some((*ty, ty.codec()?.ty()))).collect();
-        assert_eq!(run.len(), 11);
+        assert_eq!(run.len(), 16);
         assert!(run.iter().all(|(ty, of_codec)| ty == of_codec));
     }
 

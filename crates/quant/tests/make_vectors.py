@@ -32,14 +32,19 @@ SEED = 0x9E3779B97F4A7C15
 MASK = (1 << 64) - 1
 RANDOM_BLOCKS = 1000
 EXACT = [Type.Q4_0, Type.Q4_1, Type.Q5_0, Type.Q5_1, Type.Q8_0]
-K = [Type.Q4_K, Type.Q5_K, Type.Q6_K]
+SEARCHED = [
+    Type.Q2_K, Type.Q3_K, Type.Q4_K, Type.Q5_K, Type.Q6_K, Type.IQ4_NL, Type.IQ4_XS, Type.MXFP4,
+]  # fmt: skip
 # Offsets of the f16 fields in a block.
 HALVES = {
     Type.Q4_0: [0], Type.Q4_1: [0, 2], Type.Q5_0: [0], Type.Q5_1: [0, 2], Type.Q8_0: [0],
-    Type.Q4_K: [0, 2], Type.Q5_K: [0, 2], Type.Q6_K: [208],
+    Type.Q2_K: [80, 82], Type.Q3_K: [108], Type.Q4_K: [0, 2], Type.Q5_K: [0, 2], Type.Q6_K: [208],
+    Type.IQ4_NL: [0], Type.IQ4_XS: [0], Type.MXFP4: [],
 }  # fmt: skip
 # Zeros, ends of the subnormals, the smallest normal, ones, the largest, infinities, NaN.
 EDGES = [0x0000, 0x8000, 0x0001, 0x83FF, 0x0400, 0x3C00, 0xBC00, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x7E01]
+# The exponents of MXFP4's scales, in its blocks' first byte: both subnormals, their neighbour, ones, the largest.
+EXPONENTS = [0, 1, 2, 3, 63, 126, 127, 128, 191, 253, 254, 255]
 FILLS = [0x00, 0xFF, 0x0F, 0xF0, 0x7F, 0x80]
 
 
@@ -75,23 +80,25 @@ class Ggml:
     def __init__(self, path):
         self.lib = ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL | getattr(ctypes, "RTLD_LAZY", 1))
 
-    def _call(self, name, source, out, weights):
-        function = getattr(self.lib, name)
-        function.restype = None
-        function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64]
-        function(source.ctypes.data, out.ctypes.data, weights)
-        return out
-
     def decode(self, ty, data):
         length, size = GGML_QUANT_SIZES[ty]
-        weights = data.size // size * length
-        name = ty.name.replace("Q", "q", 1)
-        return self._call(f"dequantize_row_{name}", data, np.empty(weights, np.float32), weights)
+        out = np.empty(data.size // size * length, np.float32)
+        function = getattr(self.lib, "dequantize_row_" + ty.name.lower().replace("_k", "_K"))
+        function.restype = None
+        function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64]
+        function(data.ctypes.data, out.ctypes.data, out.size)
+        return out
 
     def encode(self, ty, x):
+        """As ggml's own tool does without an importance matrix: `x` is one row."""
         length, size = GGML_QUANT_SIZES[ty]
-        name = ty.name.replace("Q", "q", 1)
-        return self._call(f"quantize_row_{name}_ref", x, np.empty(x.size // length * size, np.uint8), x.size)
+        out = np.empty(x.size // length * size, np.uint8)
+        function = self.lib.ggml_quantize_chunk
+        function.restype = ctypes.c_size_t
+        function.argtypes = [ctypes.c_int] + [ctypes.c_void_p] * 2 + [ctypes.c_int64] * 3 + [ctypes.c_void_p]
+        written = function(ty.value, x.ctypes.data, out.ctypes.data, 0, 1, x.size, None)
+        assert written == out.size
+        return out
 
 
 def agreed_decode(ggml, ty, data):
@@ -99,23 +106,25 @@ def agreed_decode(ggml, ty, data):
     data = np.frombuffer(data, np.uint8)
     with np.errstate(all="ignore"):
         first = dequantize(data.reshape(-1, GGML_QUANT_SIZES[ty][1]), ty).reshape(-1)
-    if ty in EXACT or ty in K:
+    if ty in EXACT or ty in SEARCHED:
         second = ggml.decode(ty, data)
         assert fnv_weights(first) == fnv_weights(second), f"the witnesses differ on {ty.name}"
     return first.astype(np.float32)
 
 
 def adversarial(ty):
-    """Blocks with every edge value in the f16 fields and extreme codes; fewer of the large blocks."""
+    """Blocks with every edge value in the scales and extreme codes; fewer of the large blocks."""
     size = GGML_QUANT_SIZES[ty][1]
     blocks = []
     for i, edge in enumerate(EDGES):
-        fills = FILLS if ty in EXACT else [FILLS[i % len(FILLS)]]
+        fills = FILLS if GGML_QUANT_SIZES[ty][0] == 32 else [FILLS[i % len(FILLS)]]
         for j, fill in enumerate(fills):
             block = bytearray([fill]) * size
             for field, at in enumerate(HALVES[ty]):
                 value = EDGES[(i + field * (j + 5)) % len(EDGES)]
                 block[at : at + 2] = struct.pack("<H", value)
+            if ty == Type.MXFP4:
+                block[0] = EXPONENTS[i]
             blocks.append(bytes(block))
     return blocks
 
@@ -152,7 +161,7 @@ def main():
     for ty in [Type.F16, Type.BF16]:
         every = np.arange(1 << 16, dtype="<u2").tobytes()
         lines.append(f"decode {ty.name} {fnv_weights(agreed_decode(ggml, ty, every))}")
-    for ty in EXACT + K:
+    for ty in EXACT + SEARCHED:
         size = GGML_QUANT_SIZES[ty][1]
         data = random_bytes(SEED + ty.value, RANDOM_BLOCKS * size)
         lines.append(f"decode {ty.name} {fnv_weights(agreed_decode(ggml, ty, data))}")
@@ -161,7 +170,7 @@ def main():
         pairs = [block + w.astype("<f4").tobytes() for block, w in zip(blocks, weights)]
         (DATA / f"{ty.name.lower()}.bin").write_bytes(b"".join(pairs))
     for name, x in weight_sets().items():
-        for ty in EXACT + K:
+        for ty in EXACT + SEARCHED:
             encoded = ggml.encode(ty, x)
             if ty in EXACT:
                 lines.append(f"encode {ty.name} {name} {fnv(encoded)}")

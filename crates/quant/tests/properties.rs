@@ -36,6 +36,12 @@ fn error_bound(ty: Type, x: &[f32]) -> f32 {
             Type::Q4_K => range / 5.0,
             Type::Q5_K => range / 10.0,
             Type::Q6_K => range / 20.0,
+            Type::Q3_K => range / 4.0,
+            Type::Q2_K => range / 2.5,
+            Type::IQ4_NL => largest / 6.0,
+            Type::IQ4_XS => largest / 6.0,
+            // Up to 8 is clipped to 6, or half a step between 4 and 6.
+            Type::MXFP4 => largest / 4.0,
             _ => panic!("{ty} has no codec"),
         }
 }

@@ -5,8 +5,21 @@ use std::path::PathBuf;
 
 use cera_quant::{Type, decode, encode};
 
-const QUANTIZED: [Type; 8] =
-    [Type::Q4_0, Type::Q4_1, Type::Q5_0, Type::Q5_1, Type::Q8_0, Type::Q4_K, Type::Q5_K, Type::Q6_K];
+const QUANTIZED: [Type; 13] = [
+    Type::Q4_0,
+    Type::Q4_1,
+    Type::Q5_0,
+    Type::Q5_1,
+    Type::Q8_0,
+    Type::Q2_K,
+    Type::Q3_K,
+    Type::Q4_K,
+    Type::Q5_K,
+    Type::Q6_K,
+    Type::IQ4_NL,
+    Type::IQ4_XS,
+    Type::MXFP4,
+];
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 const RANDOM_BLOCKS: usize = 1000;
 
@@ -110,7 +123,7 @@ fn adversarial_blocks_decode_to_ggmls_bits() {
 }
 
 #[test]
-fn formats_of_32_encode_to_ggmls_bytes() {
+fn formats_without_a_search_encode_to_ggmls_bytes() {
     let cases = facts(&["encode"]);
     assert_eq!(cases.len(), 15);
     for (words, hash) in cases {
@@ -123,7 +136,7 @@ fn formats_of_32_encode_to_ggmls_bytes() {
 #[test]
 fn encoding_loses_no_more_than_ggmls() {
     let cases = facts(&["rms"]);
-    assert_eq!(cases.len(), 24);
+    assert_eq!(cases.len(), 39);
     for (words, theirs) in cases {
         let ty = Type::from_name(&words[1]).unwrap();
         let x = weight_set(&words[2]);

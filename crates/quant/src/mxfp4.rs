@@ -1,0 +1,135 @@
+//! MXFP4: 4-bit floats (E2M1) with a power of two (E8M0) per 32 weights, 17 bytes. The OCP Microscaling Formats
+//! specification, version 1.0, has the elements and the scale; the order of the codes is ggml's.
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 0 | `e`, the scale's exponent plus 127 |
+//! | 1..17 | byte `j`: code `j` in the low nibble, code `j + 16` in the high one |
+//!
+//! `weight = 2^(e - 127) * value`, with the sign of `value` in bit 3 of the code and its magnitude, 0, 0.5, 1, 1.5, 2, 3,
+//! 4 or 6, in the others. It is computed as [`half_scale`] times twice the value, a whole number of [`LEVELS`]. As in
+//! ggml an exponent of 255, which the specification makes NaN, is a scale like the others, and there is no negative
+//! zero.
+
+use crate::block::block_format;
+use crate::lanes::Lanes;
+use crate::nibbles;
+
+block_format!(Mxfp4, MXFP4);
+
+/// Offset of the scale's exponent.
+pub const E: usize = 0;
+/// Offset of the codes' nibbles.
+pub const QS: usize = 1;
+
+/// Twice the values that the codes stand for.
+pub const LEVELS: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
+
+/// Half of the scale, `2^(e - 128)`; below an `e` of 2 that is a subnormal number.
+#[inline]
+pub const fn half_scale(e: u8) -> f32 {
+    f32::from_bits(if e < 2 { 1 << 21 << e } else { (e as u32 - 1) << 23 })
+}
+
+/// The codes of a block, in order of weights.
+#[inline]
+pub fn codes(block: &[u8; BLOCK_BYTES]) -> [u8; BLOCK_LEN] {
+    nibbles::unpack(&std::array::from_fn(|j| block[QS + j]))
+}
+
+#[inline]
+fn decode_block(block: &[u8; BLOCK_BYTES], out: &mut [f32; BLOCK_LEN]) {
+    let scale = half_scale(block[E]);
+    for (out, code) in out.iter_mut().zip(codes(block)) {
+        *out = f32::from(LEVELS[usize::from(code & 15)]) * scale;
+    }
+}
+
+/// The codes of the nearest levels (of two as near, the smaller) to magnitudes, and the levels.
+#[inline]
+fn nearest(magnitude: Lanes) -> (Lanes, Lanes) {
+    let (mut code, mut level) = (Lanes::default(), Lanes::default());
+    for neighbours in LEVELS[..8].windows(2) {
+        let (below, above) = (f32::from(neighbours[0]), f32::from(neighbours[1]));
+        let passed = magnitude.above((below + above) / 2.0);
+        code += passed;
+        level += passed * (above - below);
+    }
+    (code, level)
+}
+
+/// The squared error of magnitudes in units of half a scale, and in these units.
+fn squared_error(x: &[f32; BLOCK_LEN]) -> f32 {
+    let mut sum = Lanes::default();
+    for v in Lanes::of(x) {
+        let error = nearest(v).1 - v;
+        sum += error * error;
+    }
+    sum.total()
+}
+
+/// The specification's exponent puts the largest magnitude into 4..8, of which what is above 6 is clipped. The next one
+/// clips nothing and has steps twice as wide. The better of the two is taken.
+fn encode_block(x: &[f32; BLOCK_LEN]) -> [u8; BLOCK_BYTES] {
+    let largest = x.iter().fold(0.0f32, |largest, v| largest.max(v.abs()));
+    // The exponent of `largest`, biased by 127, less 2; the weights are far below what 254 reaches.
+    let clipping = ((largest.to_bits() >> 23) as u8).saturating_sub(2);
+    let magnitudes = |e: u8| x.map(|v| v.abs() / half_scale(e));
+    // The second error is in units twice as large.
+    let reaches = 4.0 * squared_error(&magnitudes(clipping + 1)) < squared_error(&magnitudes(clipping));
+    let e = if reaches { clipping + 1 } else { clipping };
+    let mut codes = [0; BLOCK_LEN];
+    for (codes, v) in codes.as_chunks_mut().0.iter_mut().zip(Lanes::of(&magnitudes(e))) {
+        *codes = nearest(v).0.array().map(|code| code as u8);
+    }
+    for (code, v) in codes.iter_mut().zip(x) {
+        *code |= if *v < 0.0 && *code > 0 { 8 } else { 0 };
+    }
+    let mut block = [0; BLOCK_BYTES];
+    block[E] = e;
+    block[QS..].copy_from_slice(&nibbles::pack(&codes));
+    block
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_lie_where_documented() {
+        let mut block = [0; BLOCK_BYTES];
+        block[E] = 128;
+        block[QS + 3] = 0xf5;
+        let mut x = [0.0; BLOCK_LEN];
+        decode_block(&block, &mut x);
+        assert_eq!((x[3], x[19], x[0]), (6.0, -12.0, 0.0));
+    }
+
+    #[test]
+    fn scales_are_powers_of_two() {
+        for e in 0..=u8::MAX {
+            assert_eq!(f64::from(half_scale(e)), 2f64.powi(i32::from(e) - 128));
+        }
+    }
+
+    #[test]
+    fn what_the_format_holds_is_found() {
+        for power in [-126, -20, 0, 20] {
+            let x: [f32; BLOCK_LEN] =
+                std::array::from_fn(|j| f32::from(LEVELS[j * 5 % 16]) * 2f32.powi(power));
+            let mut back = [0.0; BLOCK_LEN];
+            decode_block(&encode_block(&x), &mut back);
+            assert_eq!(back, x);
+        }
+    }
+
+    #[test]
+    fn the_scale_with_less_error_is_taken() {
+        // One weight above 6, the others on levels of the finer scale; then all above 6.
+        let mut x = [0.5; BLOCK_LEN];
+        x[7] = 6.5;
+        assert_eq!(encode_block(&x)[E], 127);
+        let block = encode_block(&[-7.5; BLOCK_LEN]);
+        assert_eq!((block[E], codes(&block)), (128, [14; BLOCK_LEN]));
+    }
+}
