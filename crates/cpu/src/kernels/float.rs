@@ -7,7 +7,7 @@
 
 use half::{bf16, f16};
 
-use super::linear::Input;
+use super::linear::{AHEAD, Input};
 use crate::format::PANEL;
 use crate::simd::{Lanes16, SUMS, Simd, sum16, unroll};
 
@@ -104,6 +104,10 @@ fn tile<S: Simd, W: Float, const R: usize, const T: usize>(
             let mut x = [s.splat(0.0); T];
             unroll!(t < T of 16 { x[t] = s.load(&xs[t][at..at + S::LANES]); });
             unroll!(r < R of 4 {
+                if T == 1 && p == 0 {
+                    // The matrix streams from memory.
+                    s.prefetch(ws[r][at..].as_ptr().cast::<u8>().wrapping_add(AHEAD));
+                }
                 let w = W::load(s, &ws[r][at..at + S::LANES]);
                 unroll!(t < T of 16 { acc[r][t][p] = s.fma(w, x[t], acc[r][t][p]); });
             });

@@ -6,8 +6,9 @@
 use crate::format::{ActGroup, Format, GROUP, PANEL, QUAD};
 use crate::simd::{Simd, unroll};
 
-/// Bytes between what is read of a panel and what is asked of memory.
-const AHEAD: usize = 4096;
+/// Bytes between what is read of a panel and what is asked of memory. Measured on a Zen 5 core, one row of activations,
+/// matrices in memory: 35 to 40 GB/s at 4 KiB or without, 50 at 16 KiB.
+pub const AHEAD: usize = 16 << 10;
 
 /// Rows as a panel kernel reads them. Quantized panels use `groups`, float panels `f`.
 #[derive(Clone, Copy)]
