@@ -7,34 +7,53 @@ pub fn physical() -> Vec<usize> {
     let mut seen = Vec::new();
     let mut cores = Vec::new();
     for cpu in allowed() {
-        let read = |what: &str| {
-            std::fs::read_to_string(format!("/sys/devices/system/cpu/cpu{cpu}/topology/{what}"))
-                .ok()
-                .and_then(|s| s.trim().parse::<i64>().ok())
-        };
-        // A machine that hides its topology counts each processor as a core.
-        let id = (read("physical_package_id"), read("core_id").unwrap_or(cpu as i64));
-        if !seen.contains(&id) {
-            seen.push(id);
+        // The core's own processors. A core's number would not do: each cluster of an ARM system may have a core 0. A
+        // machine that hides its topology counts each processor as a core.
+        let topology = format!("/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list");
+        let core = std::fs::read_to_string(topology).unwrap_or_else(|_| cpu.to_string());
+        if !seen.contains(&core) {
+            seen.push(core);
             cores.push(cpu);
         }
     }
     cores
 }
 
-/// Elsewhere nothing is known.
+/// Elsewhere threads cannot be put on a core, so none has a number.
 #[cfg(not(target_os = "linux"))]
 pub fn physical() -> Vec<usize> {
     Vec::new()
 }
 
-/// Threads to use where nobody says: physical cores, within the affinity mask and the control group's quota.
+/// Threads to use where nobody says: physical cores (on a Mac the fast ones, since a step waits for its slowest
+/// thread), within the affinity mask and the control group's quota.
 pub fn default_threads() -> usize {
     let quota = std::thread::available_parallelism().map_or(1, |n| n.get());
-    match physical().len() {
+    match count() {
         0 => quota,
         cores => cores.min(quota),
     }
+}
+
+/// Physical cores to use; 0 where the system does not say.
+#[cfg(not(target_os = "macos"))]
+fn count() -> usize {
+    physical().len()
+}
+
+/// Physical cores of the fastest kind, or all of them on a Mac that has one kind and does not name it.
+#[cfg(target_os = "macos")]
+fn count() -> usize {
+    let known = |name: &std::ffi::CStr| {
+        let mut cores: libc::c_int = 0;
+        let mut size = size_of::<libc::c_int>();
+        let none = std::ptr::null_mut();
+        // SAFETY: the name ends in a zero, the result has the size that is said, and nothing is set.
+        let failed =
+            unsafe { libc::sysctlbyname(name.as_ptr(), (&raw mut cores).cast(), &mut size, none, 0) };
+        usize::try_from(cores).ok().filter(|cores| failed == 0 && *cores > 0)
+    };
+    known(c"hw.perflevel0.physicalcpu").or_else(|| known(c"hw.physicalcpu")).unwrap_or(0)
 }
 
 #[cfg(target_os = "linux")]
