@@ -48,8 +48,7 @@ pub struct Runner {
 }
 
 impl Runner {
-    /// Loads a file, fused as the backend likes it, with room for `positions` in all in a cache of type `cache`, and
-    /// for `max_rows` rows a step.
+    /// Opens and loads a file; [`load`](Self::load) says the rest.
     ///
     /// # Errors
     /// Whatever opening, planning and loading say.
@@ -60,13 +59,27 @@ impl Runner {
         positions: usize,
         max_rows: usize,
     ) -> Result<Self> {
-        let file = Gguf::open(path)?;
-        let model = cera_arch::build(&file)?;
+        Self::load(backend, &Gguf::open(path)?, cache, positions, max_rows)
+    }
+
+    /// Loads a file, fused as the backend likes it, with room for `positions` in all in a cache of type `cache`, and
+    /// for `max_rows` rows a step.
+    ///
+    /// # Errors
+    /// Whatever planning and loading say.
+    pub fn load(
+        backend: &mut dyn Backend,
+        file: &Gguf,
+        cache: KvType,
+        positions: usize,
+        max_rows: usize,
+    ) -> Result<Self> {
+        let model = cera_arch::build(file)?;
         let plan = fuse(model.plan, &|op| backend.takes(op));
         // One block more for each sequence that ends within a block.
         let blocks = positions.div_ceil(BLOCK) + 8;
         let shape = KvShape { ty: cache, blocks, max_rows };
-        let loaded = backend.load(&FileWeights { file: &file, plan: &plan }, &plan, &shape)?;
+        let loaded = backend.load(&FileWeights { file, plan: &plan }, &plan, &shape)?;
         Ok(Runner { loaded, vocabulary: plan.vocabulary(), blocks })
     }
 

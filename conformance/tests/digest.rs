@@ -1,0 +1,99 @@
+//! The CPU's logits have the same bits on every processor. A digest of them is recorded here for every tiny model, and
+//! the tests of every machine must come to it; that nothing else shows in the bits is what `bits.rs` tests.
+//!
+//! Where the contract or a fixture changes on purpose, the failures say what to record instead.
+
+use cera_backend::KvType;
+use cera_conformance::{Fixture, Result, Runner};
+use cera_cpu::{Cpu, Options, Tier};
+use cera_gguf::{Gguf, Writer};
+use cera_quant::Type;
+
+/// What the matrices of a mixed model are encoded as, by turns. The fixtures are too narrow for longer blocks.
+const TYPES: [Type; 7] = [Type::Q4_0, Type::Q8_0, Type::Q5_1, Type::F16, Type::Q4_1, Type::Q5_0, Type::BF16];
+
+/// A machine that is there to test certain tiers names them in `CERA_TEST_TIERS`, since one that it turned out not to run
+/// would pass without a test.
+#[test]
+fn the_tiers_that_are_meant_run() {
+    let found = Tier::available().iter().map(|t| t.name()).collect::<Vec<_>>().join(" ");
+    println!("tiers: {found}");
+    if let Ok(meant) = std::env::var("CERA_TEST_TIERS") {
+        assert_eq!(found, meant);
+    }
+}
+
+/// The model with its matrices encoded anew.
+fn mixed(file: &Gguf) -> Result<Gguf> {
+    let mut types = TYPES.into_iter().cycle();
+    let mut writer = Writer::new(file.metadata().clone())?;
+    let mut data = Vec::new();
+    for t in file.tensors() {
+        let bytes = file.tensor_bytes(t);
+        let ty = types.next().filter(|_| t.dims.len() == 2).unwrap_or(t.ty);
+        writer.tensor(&t.name, ty, &t.dims)?;
+        data.push(if ty == t.ty {
+            bytes.to_vec()
+        } else {
+            let mut weights = vec![0.0; bytes.len() / size_of::<f32>()];
+            cera_quant::decode(t.ty, bytes, &mut weights)?;
+            cera_quant::encode(ty, &weights)?
+        });
+    }
+    let mut body = writer.begin(Vec::new())?;
+    for bytes in &data {
+        body.write(bytes)?;
+    }
+    Ok(Gguf::from_bytes(body.finish()?)?)
+}
+
+/// The digest of the logits at every position of the prompt.
+fn digest(file: &Gguf, prompt: &[u32], tier: Tier) -> Result<u64> {
+    let mut cpu = Cpu::new(Options { threads: Some(1), tier: Some(tier), pin: false })?;
+    let mut runner = Runner::load(&mut cpu, file, KvType::F16, prompt.len(), prompt.len())?;
+    Ok(fnv1a(runner.logits(prompt, 16, &[])?.iter().flat_map(|l| l.to_le_bytes())))
+}
+
+/// FNV-1a of 64 bits (draft-eastlake-fnv).
+fn fnv1a(bytes: impl Iterator<Item = u8>) -> u64 {
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, b| (hash ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[test]
+fn the_digest_is_fnv1a() {
+    // The draft's own vectors.
+    assert_eq!(fnv1a(std::iter::empty()), 0xcbf2_9ce4_8422_2325);
+    assert_eq!(fnv1a(b"foobar".iter().copied()), 0x8594_4171_f739_67e8);
+}
+
+fn check(family: &str, recorded: [u64; 2]) {
+    let fixture = Fixture::read(family).unwrap();
+    let plain = Gguf::open(&fixture.path).unwrap();
+    let mixed = mixed(&plain).unwrap();
+    for tier in Tier::available() {
+        let got = [&plain, &mixed].map(|file| digest(file, &fixture.record.prompt_ids, tier).unwrap());
+        assert!(got == recorded, "on {tier} not as recorded: {family} {:#018x} {:#018x}", got[0], got[1]);
+        println!("{family} on {tier}: as recorded");
+    }
+}
+
+/// A family, and the digests of its fixture: as it is (in f32), and mixed.
+macro_rules! families {
+    ($($family:ident $plain:literal $mixed:literal)*) => {$(
+        #[test]
+        fn $family() {
+            check(stringify!($family), [$plain, $mixed]);
+        }
+    )*};
+}
+
+families! {
+    gemma3 0x0186b740262cf856 0x3f428952567407e6
+    granite 0x8251289140c9149f 0xe401a971d97a34c3
+    llama 0xf4624f97ab16af94 0xbb31ca8feddaff64
+    llama3rope 0x2263df1a0297926b 0xf56c3e89167059f6
+    mistral 0x4145cefd6a6863c7 0xe0e65307d1d8f89b
+    qwen2 0x6573212c080c9e3e 0x1c319e22e3f51ed7
+    qwen3 0xc59195cba96391ef 0xdc4c7db6d1bbb3dc
+    smollm3 0xdcf053bc7f4a1d91 0xbfd5b85fadcef771
+}
