@@ -12,11 +12,13 @@ pub enum Tier {
     Avx2,
     /// AVX-512 F, BW, VL, DQ and VNNI.
     Avx512,
+    /// ARM's NEON with dot products of bytes.
+    Neon,
 }
 
 impl Tier {
     /// Every tier that cera knows.
-    pub const ALL: [Tier; 3] = [Tier::Scalar, Tier::Avx2, Tier::Avx512];
+    pub const ALL: [Tier; 4] = [Tier::Scalar, Tier::Avx2, Tier::Avx512, Tier::Neon];
 
     /// The tiers that this processor runs, worst first.
     pub fn available() -> Vec<Tier> {
@@ -38,6 +40,10 @@ impl Tier {
             Tier::Avx512 => crate::simd::avx512::Avx512::detect().is_some(),
             #[cfg(not(target_arch = "x86_64"))]
             Tier::Avx2 | Tier::Avx512 => false,
+            #[cfg(target_arch = "aarch64")]
+            Tier::Neon => crate::simd::neon::Neon::detect().is_some(),
+            #[cfg(not(target_arch = "aarch64"))]
+            Tier::Neon => false,
         }
     }
 
@@ -47,6 +53,7 @@ impl Tier {
             Tier::Scalar => "scalar",
             Tier::Avx2 => "avx2",
             Tier::Avx512 => "avx512",
+            Tier::Neon => "neon",
         }
     }
 }
@@ -59,7 +66,7 @@ impl fmt::Display for Tier {
 
 /// A name that is no tier.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("`{0}` is no tier of the CPU backend: scalar, avx2 or avx512")]
+#[error("`{0}` is no tier of the CPU backend: scalar, avx2, avx512 or neon")]
 pub struct UnknownTier(String);
 
 impl FromStr for Tier {

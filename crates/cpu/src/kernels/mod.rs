@@ -54,6 +54,10 @@ impl Kernels {
             Tier::Avx512 => crate::simd::avx512::Avx512::detect().map(avx512::table),
             #[cfg(not(target_arch = "x86_64"))]
             Tier::Avx2 | Tier::Avx512 => None,
+            #[cfg(target_arch = "aarch64")]
+            Tier::Neon => crate::simd::neon::Neon::detect().map(neon::table),
+            #[cfg(not(target_arch = "aarch64"))]
+            Tier::Neon => None,
         }
     }
 }
@@ -155,3 +159,5 @@ tier!(scalar, crate::simd::scalar::Scalar, []);
 tier!(avx2, crate::simd::avx2::Avx2, ["avx2,fma,f16c"]);
 #[cfg(target_arch = "x86_64")]
 tier!(avx512, crate::simd::avx512::Avx512, ["avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni"]);
+#[cfg(target_arch = "aarch64")]
+tier!(neon, crate::simd::neon::Neon, ["neon,dotprod"]);

@@ -10,6 +10,8 @@
 pub mod avx2;
 #[cfg(target_arch = "x86_64")]
 pub mod avx512;
+#[cfg(target_arch = "aarch64")]
+pub mod neon;
 pub mod scalar;
 
 /// Lanes of the partial sums of a reduction, whatever the tier's own width (ARCHITECTURE.md: the numeric contract).
@@ -173,8 +175,10 @@ pub struct HalfScales<S: Simd> {
     /// The second half's.
     pub high: S::I,
     /// The first half's as two equal i16.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // AVX2 alone wants them
     pub low_twice: S::I,
     /// The second half's as two equal i16.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     pub high_twice: S::I,
     /// The first half's as the lower i16, the second's as the upper.
     pub pair: S::I,
