@@ -2,6 +2,7 @@
 
 #![forbid(unsafe_code)]
 
+mod cross;
 mod fetch;
 mod models;
 mod test;
@@ -13,7 +14,8 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask tidy                    check the agreements that no compiler checks
        cargo xtask fetch NAME...           download models: smollm2 gemma270m qwen0.5
-       cargo xtask test [-- ARGS]          fetch the test models, then run every test; ARGS go to cargo test";
+       cargo xtask test [-- ARGS]          fetch the test models, then run every test; ARGS go to cargo test
+       cargo xtask cross                   test on emulated 64-bit ARM, type check for a Mac; as root installs Debian's packages";
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -22,6 +24,7 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::run(root()),
         ["fetch", names @ ..] if !names.is_empty() => fetch::run(names),
         ["test", rest @ ..] => test::run(root(), rest),
+        ["cross"] => cross::run(root()),
         _ => {
             eprintln!("{USAGE}");
             return ExitCode::from(2);
