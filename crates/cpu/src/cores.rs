@@ -37,13 +37,13 @@ pub fn default_threads() -> usize {
 
 /// Physical cores to use; 0 where the system does not say.
 #[cfg(not(target_os = "macos"))]
-fn count() -> usize {
+pub fn count() -> usize {
     physical().len()
 }
 
 /// Physical cores of the fastest kind, or all of them on a Mac that has one kind and does not name it.
 #[cfg(target_os = "macos")]
-fn count() -> usize {
+pub fn count() -> usize {
     let known = |name: &std::ffi::CStr| {
         let mut cores: libc::c_int = 0;
         let mut size = size_of::<libc::c_int>();
@@ -54,6 +54,18 @@ fn count() -> usize {
         usize::try_from(cores).ok().filter(|cores| failed == 0 && *cores > 0)
     };
     known(c"hw.perflevel0.physicalcpu").or_else(|| known(c"hw.physicalcpu")).unwrap_or(0)
+}
+
+/// Logical processors that this process may use, whatever its control group's quota.
+#[cfg(target_os = "linux")]
+pub fn logical() -> usize {
+    allowed().len().max(1)
+}
+
+/// Elsewhere the standard library's count.
+#[cfg(not(target_os = "linux"))]
+pub fn logical() -> usize {
+    std::thread::available_parallelism().map_or(1, |n| n.get())
 }
 
 #[cfg(target_os = "linux")]

@@ -7,6 +7,8 @@ mod cache;
 mod cores;
 mod format;
 mod kernels;
+mod limits;
+mod machine;
 mod pack;
 mod pool;
 mod run;
@@ -16,6 +18,8 @@ mod stage;
 mod tier;
 
 pub use cores::default_threads;
+pub use limits::{Limits, Measured, Rates};
+pub use machine::{Cache, HugePages, Machine, Memory};
 pub use tier::{Tier, UnknownTier};
 
 use cera_backend::{Backend, Error, KvShape, Loaded, Weights};

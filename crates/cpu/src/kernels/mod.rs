@@ -80,6 +80,8 @@ macro_rules! shell {
     }};
 }
 
+pub(crate) use shell;
+
 /// A tier's table: its token and its instructions.
 macro_rules! tier {
     ($module:ident, $S:ty, $features:tt) => {

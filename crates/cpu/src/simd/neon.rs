@@ -278,7 +278,7 @@ impl Neon {
 
     /// Adds to each lane the dot product of its four signed bytes with those of lane `K` of `x`.
     #[inline(always)]
-    fn step<const K: i32>(self, w: uint8x16_t, x: int32x4_t, mut acc: int32x4_t) -> int32x4_t {
+    pub fn step<const K: i32>(self, w: uint8x16_t, x: int32x4_t, mut acc: int32x4_t) -> int32x4_t {
         // SAFETY: `self` proves that the processor has the instruction; registers only, no memory.
         unsafe {
             asm!(
