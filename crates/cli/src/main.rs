@@ -42,6 +42,7 @@ enum Command {
     Tokenize(commands::tokenize::Args),
     Logits(commands::logits::Args),
     Bench(commands::bench::Args),
+    Doctor(commands::doctor::Args),
     Pull(commands::pull::Args),
     List(commands::list::Args),
 }
@@ -57,6 +58,7 @@ fn main() -> ExitCode {
         Command::Tokenize(args) => commands::tokenize::run(&args, json),
         Command::Logits(args) => commands::logits::run(&args, json),
         Command::Bench(args) => commands::bench::run(&args, json),
+        Command::Doctor(args) => commands::doctor::run(&args, json),
         Command::Pull(args) => commands::pull::run(&args, json),
         Command::List(args) => commands::list::run(&args, json),
     });

@@ -1,6 +1,7 @@
 //! From the flags to a file, a backend and an engine.
 
 use std::fmt::Display;
+use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -39,17 +40,20 @@ pub fn backend(args: &ModelArgs) -> Result<Chosen, Failure> {
             Ok(Chosen { backend: Box::new(Reference), threads: 1, tier: None })
         }
         Device::Cpu => {
-            let fault =
-                |e: &dyn Display| Failure::with_next(e, "Change --threads or --cpu-tier, or leave them out.");
-            let named = |tier: Tier| cera_cpu::Tier::from_str(tier.name());
-            let tier = args.cpu_tier.map(named).transpose().map_err(|e| fault(&e))?;
-            let threads = args.threads.map(usize::from);
-            let cpu =
-                Cpu::new(cera_cpu::Options { threads, tier, ..Default::default() }).map_err(|e| fault(&e))?;
+            let cpu = cpu(args.threads, args.cpu_tier)?;
             let (threads, tier) = (cpu.threads(), Some(cpu.tier().name()));
             Ok(Chosen { backend: Box::new(cpu), threads, tier })
         }
     }
+}
+
+/// The CPU as the flags want it.
+pub fn cpu(threads: Option<NonZeroUsize>, tier: Option<Tier>) -> Result<Cpu, Failure> {
+    let fault = |e: &dyn Display| Failure::with_next(e, "Change --threads or --cpu-tier, or leave them out.");
+    let named = |tier: Tier| cera_cpu::Tier::from_str(tier.name());
+    let tier = tier.map(named).transpose().map_err(|e| fault(&e))?;
+    let threads = threads.map(usize::from);
+    Cpu::new(cera_cpu::Options { threads, tier, ..Default::default() }).map_err(|e| fault(&e))
 }
 
 /// What the flags say of the load.

@@ -17,6 +17,13 @@ pub fn rounds(what: &str) -> ProgressBar {
     bar(what, "{msg:12} {wide_bar} {pos:>3} of {len}")
 }
 
+/// Says that something is under way that cannot be counted.
+pub fn waiting(what: &str) -> ProgressBar {
+    let bar = bar(what, "{msg} {elapsed}");
+    bar.tick();
+    bar
+}
+
 fn bar(what: &str, template: &str) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
     if let Ok(style) = ProgressStyle::with_template(template) {

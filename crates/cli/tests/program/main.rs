@@ -5,6 +5,7 @@ mod tiny;
 
 mod answers;
 mod call;
+mod doctor;
 mod files;
 mod interrupt;
 
