@@ -96,7 +96,7 @@ impl Cost {
 }
 
 /// The weights that the op multiplies rows with.
-fn matrices(op: &Op) -> Vec<Wt> {
+pub fn matrices(op: &Op) -> Vec<Wt> {
     match op {
         Op::Linear { w, .. } | Op::Fused(Fused::LinearAdd { w, .. }) => vec![*w],
         Op::Fused(Fused::NormLinear { parts, .. }) => parts.iter().map(|p| p.w).collect(),

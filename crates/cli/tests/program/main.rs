@@ -4,6 +4,7 @@
 mod tiny;
 
 mod answers;
+mod bench;
 mod call;
 mod doctor;
 mod files;
