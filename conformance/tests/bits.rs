@@ -108,7 +108,7 @@ fn tiny(family: &str) {
     let fixture = Fixture::read(family).unwrap();
     let ids = &fixture.record.prompt_ids;
     let others = [&ids[5..], &ids[..9]];
-    for cache in [KvType::F32, KvType::F16] {
+    for cache in [KvType::F32, KvType::F16, KvType::Q8_0] {
         let mut expected: Option<Vec<u32>> = None;
         for tier in Tier::available() {
             for threads in [1, 2] {

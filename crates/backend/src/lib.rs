@@ -29,6 +29,8 @@ pub enum KvType {
     /// IEEE half precision.
     #[default]
     F16,
+    /// Bytes, with a scale in half precision for each 32 numbers of a head: scale `max |x| / 127`, ties to even.
+    Q8_0,
 }
 
 /// The size of the key-value cache.

@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use cera::{Engine, Options};
-use cera_backend::{Backend, Reference};
+use cera_backend::{Backend, KvType, Reference};
 use cera_cpu::Cpu;
 use cera_hub::Hub;
 use indicatif::ProgressBar;
 
-use crate::args::{Device, ModelArgs, Tier};
+use crate::args::{CacheType, Device, ModelArgs, Tier};
 use crate::failure::Failure;
 use crate::progress;
 
@@ -60,6 +60,11 @@ pub fn cpu(threads: Option<NonZeroUsize>, tier: Option<Tier>) -> Result<Cpu, Fai
 pub fn options(args: &ModelArgs) -> Options<'_> {
     Options {
         context: args.context.map(usize::from),
+        cache: match args.cache_type {
+            CacheType::F32 => KvType::F32,
+            CacheType::F16 => KvType::F16,
+            CacheType::Q8_0 => KvType::Q8_0,
+        },
         max_rows: args.chunk.map_or(cera::DEFAULT_MAX_ROWS, usize::from),
         pre: args.pre.as_deref(),
         ..Options::default()

@@ -2,7 +2,9 @@
 
 use cera_backend::{BLOCK, Error, KvShape, KvType};
 use cera_plan::Kv;
+use half::f16;
 
+use crate::format::{ActGroup, GROUP};
 use crate::kernels::Kernels;
 use crate::kernels::attend::{Cache, Stored};
 use crate::shared::{Shared, memory};
@@ -32,7 +34,7 @@ impl LayerCache {
         unsafe { Cache { k: self.k.read(), v: self.v.read() } }
     }
 
-    /// Stores a row's keys and values in a slot of a block; `narrow` holds one head.
+    /// Stores a row's keys and values in a slot of a block.
     ///
     /// # Safety
     /// Nobody else reads or writes the slot at the same time.
@@ -43,15 +45,17 @@ impl LayerCache {
         v: &[f32],
         block: usize,
         slot: usize,
-        narrow: &mut [u16],
+        narrow: &mut Narrow,
     ) {
         let dim = self.head_dim;
         for (h, (k, v)) in k.chunks_exact(dim).zip(v.chunks_exact(dim)).enumerate() {
             let head = (block * self.heads + h) * dim * BLOCK;
+            // A head's scales, one for each 32 numbers, lie like its numbers.
+            let scales = head / GROUP;
             // SAFETY: the caller's promise.
             unsafe {
-                self.k.write(kernels, k, head + slot, BLOCK, narrow);
-                self.v.write(kernels, v, head + slot * dim, 1, narrow);
+                self.k.write(kernels, k, [head + slot, scales + slot], BLOCK, narrow);
+                self.v.write(kernels, v, [head + slot * dim, scales + slot * (dim / GROUP)], 1, narrow);
             }
         }
     }
@@ -69,17 +73,37 @@ impl LayerCache {
     }
 }
 
+/// One head on its way into the cache.
+pub struct Narrow {
+    halves: Vec<u16>,
+    groups: Vec<ActGroup>,
+}
+
+impl Narrow {
+    /// Room for a head.
+    pub fn new(head_dim: usize) -> Narrow {
+        Narrow { halves: vec![0; head_dim], groups: vec![ActGroup::default(); head_dim / GROUP] }
+    }
+}
+
 /// Memory of the cache.
 enum Store {
     F32(Shared<f32>),
     F16(Shared<u16>),
+    /// Bytes and scales.
+    Q8_0(Shared<u8>, Shared<u16>),
 }
 
 impl Store {
-    fn new(ty: KvType, shape: &[usize]) -> Result<Store, Error> {
+    fn new(ty: KvType, shape: &[usize; 4]) -> Result<Store, Error> {
+        let what = "the key-value cache";
         Ok(match ty {
-            KvType::F32 => Store::F32(memory("the key-value cache", shape)?),
-            KvType::F16 => Store::F16(memory("the key-value cache", shape)?),
+            KvType::F32 => Store::F32(memory(what, shape)?),
+            KvType::F16 => Store::F16(memory(what, shape)?),
+            KvType::Q8_0 => {
+                let [blocks, heads, dim, positions] = *shape;
+                Store::Q8_0(memory(what, shape)?, memory(what, &[blocks, heads, dim / GROUP, positions])?)
+            }
         })
     }
 
@@ -93,15 +117,17 @@ impl Store {
             match self {
                 Store::F32(x) => Stored::F32(x.read(0..x.len())),
                 Store::F16(x) => Stored::F16(x.read(0..x.len())),
+                Store::Q8_0(x, scales) => Stored::Q8_0(x.read(0..x.len()), scales.read(0..scales.len())),
             }
         }
     }
 
-    /// Stores a head's numbers at `at`, `at + stride`, and so on.
+    /// Stores a head's numbers at `at[0]`, `at[0] + stride`, and so on; its scales, if any, likewise from `at[1]` on.
     ///
     /// # Safety
     /// Nobody else reads or writes them at the same time.
-    unsafe fn write(&self, kernels: &Kernels, x: &[f32], at: usize, stride: usize, narrow: &mut [u16]) {
+    unsafe fn write(&self, kernels: &Kernels, x: &[f32], at: [usize; 2], stride: usize, narrow: &mut Narrow) {
+        let [at, scales_at] = at;
         match self {
             Store::F32(store) => {
                 for (i, v) in x.iter().enumerate() {
@@ -110,17 +136,30 @@ impl Store {
                 }
             }
             Store::F16(store) => {
-                let narrow = &mut narrow[..x.len()];
-                (kernels.to_f16)(x, narrow);
-                for (i, v) in narrow.iter().enumerate() {
+                let halves = &mut narrow.halves[..x.len()];
+                (kernels.to_f16)(x, halves);
+                for (i, v) in halves.iter().enumerate() {
                     // SAFETY: the caller's promise.
                     unsafe { store.put(at + i * stride, *v) };
+                }
+            }
+            Store::Q8_0(store, scales) => {
+                let groups = &mut narrow.groups[..x.len() / GROUP];
+                (kernels.quantize)(x, groups, 1);
+                for (g, group) in groups.iter().enumerate() {
+                    let bytes: &[u8] = bytemuck::cast_slice(&group.q);
+                    for (i, v) in bytes.iter().enumerate() {
+                        // SAFETY: the caller's promise.
+                        unsafe { store.put(at + (g * GROUP + i) * stride, *v) };
+                    }
+                    // SAFETY: the caller's promise.
+                    unsafe { scales.put(scales_at + g * stride, f16::from_f32(group.scale).to_bits()) };
                 }
             }
         }
     }
 
-    /// Copies `len` numbers.
+    /// Copies `len` numbers, whole blocks.
     ///
     /// # Safety
     /// The ranges do not overlap, and no thread uses the cache.
@@ -130,6 +169,70 @@ impl Store {
             match self {
                 Store::F32(x) => x.write(to..to + len).copy_from_slice(x.read(from..from + len)),
                 Store::F16(x) => x.write(to..to + len).copy_from_slice(x.read(from..from + len)),
+                Store::Q8_0(x, scales) => {
+                    x.write(to..to + len).copy_from_slice(x.read(from..from + len));
+                    let [from, to, len] = [from, to, len].map(|n| n / GROUP);
+                    scales.write(to..to + len).copy_from_slice(scales.read(from..from + len));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cera_backend::BlockId;
+    use cera_plan::Attention;
+
+    use super::*;
+    use crate::Tier;
+    use crate::kernels::attend::{Queries, Scratch};
+
+    /// What a query attends to in a cache of 70 positions, stored as `ty`.
+    fn attended(ty: KvType, tier: Tier, copied: bool) -> Vec<f32> {
+        let kernels = Kernels::new(tier).unwrap();
+        let (heads, dim, positions) = (2, 64, 70);
+        let shape = KvShape { ty, blocks: 8, max_rows: 1 };
+        let cache = LayerCache::new(&Kv { heads, head_dim: dim, window: None }, &shape).unwrap();
+        let number = |p: usize, i: usize| ((p * 131 + i * 37) % 199) as f32 / 100.0 - 1.0;
+        let mut blocks = vec![BlockId(5), BlockId(0), BlockId(2)];
+        for p in 0..positions {
+            let k: Vec<f32> = (0..heads * dim).map(|i| number(p, i)).collect();
+            let v: Vec<f32> = (0..heads * dim).map(|i| number(p, i + 7)).collect();
+            let block = blocks[p / BLOCK].0 as usize;
+            // SAFETY: one thread.
+            unsafe { cache.write(&kernels, &k, &v, block, p % BLOCK, &mut Narrow::new(dim)) };
+        }
+        if copied {
+            // SAFETY: one thread, different blocks.
+            unsafe { cache.copy_block(0, 7) };
+            blocks[1] = BlockId(7);
+        }
+        let attention =
+            Attention { heads, kv_heads: heads, head_dim: dim, scale: 0.125, window: None, softcap: None };
+        let q: Vec<f32> = (0..dim).map(|i| number(3, i * 5)).collect();
+        let queries = Queries { q: &q, positions: &[positions - 1], blocks: &blocks, kv_head: 1 };
+        let mut out = vec![0.0; dim];
+        // SAFETY: nobody writes.
+        let cache = unsafe { cache.read() };
+        (kernels.attend)(&attention, &cache, &queries, &mut Scratch::new(1, dim), &mut out);
+        out
+    }
+
+    #[test]
+    fn a_cache_of_bytes_is_close_agrees_on_every_tier_and_is_copied_with_its_scales() {
+        let exact = attended(KvType::F32, Tier::Scalar, false);
+        let bytes = attended(KvType::Q8_0, Tier::Scalar, false);
+        assert_ne!(exact, bytes);
+        for (e, b) in exact.iter().zip(&bytes) {
+            // A step of quantization is 1 / 127 of at most 1: half of it in values, some more by the scores.
+            assert!((e - b).abs() < 0.01, "{b} for {e}");
+        }
+        for tier in Tier::available() {
+            for ty in [KvType::F32, KvType::F16, KvType::Q8_0] {
+                let expected = attended(ty, Tier::Scalar, false);
+                assert_eq!(attended(ty, tier, false), expected, "{ty:?} on {tier}");
+                assert_eq!(attended(ty, tier, true), expected, "{ty:?} on {tier}, copied");
             }
         }
     }

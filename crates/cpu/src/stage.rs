@@ -5,10 +5,10 @@
 
 use std::sync::Arc;
 
-use cera_backend::{Error, KvShape, Weights};
+use cera_backend::{Error, KvShape, KvType, Weights};
 use cera_plan::{Act, Attention, Fused, HeadPrep, KvLayer, Norm, Op, Plan, Rope, RopeStyle, Val, Wt};
 
-use crate::format::PANEL;
+use crate::format::{GROUP, PANEL};
 use crate::kernels::Kernels;
 use crate::kernels::attend::MAX_HEAD;
 use crate::pack::{Layout, Matrix, memory};
@@ -374,6 +374,12 @@ fn check(plan: &Plan, kv: &KvShape) -> Result<(), Error> {
         if layer.head_dim == 0 || layer.head_dim % PANEL != 0 || layer.head_dim > MAX_HEAD {
             return Err(unsupported(format!(
                 "heads of {} elements; multiples of {PANEL} up to {MAX_HEAD} work",
+                layer.head_dim
+            )));
+        }
+        if kv.ty == KvType::Q8_0 && layer.head_dim % GROUP != 0 {
+            return Err(unsupported(format!(
+                "a q8_0 cache of heads of {} elements; multiples of {GROUP} work",
                 layer.head_dim
             )));
         }

@@ -28,6 +28,8 @@ pub struct Options<'a> {
     pub max_rows: usize,
     /// How many sequences of full length the cache has room for. At least 1.
     pub sequences: usize,
+    /// How the cache keeps its numbers.
+    pub cache: KvType,
     /// Whether to load the file's tokenizer. Without it the engine takes and gives token ids alone.
     pub text: bool,
     /// The pre-tokenizer's name, in place of the one that the file gives.
@@ -42,6 +44,7 @@ impl Default for Options<'_> {
             context: None,
             max_rows: DEFAULT_MAX_ROWS,
             sequences: 1,
+            cache: KvType::default(),
             text: true,
             pre: None,
             progress: None,
@@ -315,7 +318,7 @@ fn kv_shape(context: usize, options: &Options<'_>) -> Result<KvShape, Error> {
         || Error::Option(format!("a cache of {} x {context} tokens is too large", options.sequences));
     let blocks = blocks.ok_or_else(too_long)?;
     // More rows than the cache has positions could never be used, and buffers are sized by them.
-    Ok(KvShape { ty: KvType::F16, blocks, max_rows: options.max_rows.min(blocks.saturating_mul(BLOCK)) })
+    Ok(KvShape { ty: options.cache, blocks, max_rows: options.max_rows.min(blocks.saturating_mul(BLOCK)) })
 }
 
 #[cfg(test)]

@@ -10,7 +10,9 @@ use std::ops::Range;
 
 use cera_backend::{BLOCK, BlockId};
 use cera_plan::Attention;
+use half::f16;
 
+use crate::format::GROUP;
 use crate::simd::{SUMS, Simd, exp, sum16, tanh, unroll};
 
 /// Positions of one softmax state.
@@ -38,6 +40,9 @@ pub enum Stored<'a> {
     F32(&'a [f32]),
     /// Half precision.
     F16(&'a [u16]),
+    /// Bytes, and a scale in half precision for each 32 numbers of a head. Scales lie as the numbers do: of keys
+    /// `[head_dim / 32][32 positions]`, of values `[32 positions][head_dim / 32]`.
+    Q8_0(&'a [u8], &'a [u16]),
 }
 
 /// Query rows that share a head of the cache.
@@ -115,8 +120,8 @@ pub fn attend<S: Simd>(
         while block < end {
             let id = queries.blocks[block / BLOCK].0 as usize;
             let lies = (id * attention.kv_heads + queries.kv_head) * dim * BLOCK;
-            widen(s, &cache.k, lies, &mut scratch.keys[..dim * BLOCK]);
-            widen(s, &cache.v, lies, &mut scratch.values[..dim * BLOCK]);
+            widen(s, &cache.k, true, lies, &mut scratch.keys[..dim * BLOCK]);
+            widen(s, &cache.v, false, lies, &mut scratch.values[..dim * BLOCK]);
             let Scratch { keys, values, scores, .. } = scratch;
             all_scores(s, queries.q, dim, &keys[..dim * BLOCK], &mut scores[..n * BLOCK]);
             let rows = scores.chunks_exact_mut(BLOCK).zip(sums.chunks_exact_mut(dim));
@@ -170,15 +175,41 @@ fn start(attention: &Attention, p: usize) -> usize {
     }
 }
 
-/// Numbers of the cache from `at` on, as f32.
+/// Numbers of the cache from `at` on, as f32: keys or values.
 #[inline(always)]
-fn widen<S: Simd>(s: S, stored: &Stored<'_>, at: usize, out: &mut [f32]) {
+fn widen<S: Simd>(s: S, stored: &Stored<'_>, keys: bool, at: usize, out: &mut [f32]) {
     match stored {
         Stored::F32(x) => out.copy_from_slice(&x[at..at + out.len()]),
         Stored::F16(x) => {
             let x = &x[at..at + out.len()];
             for (x, out) in x.chunks_exact(S::LANES).zip(out.chunks_exact_mut(S::LANES)) {
                 s.store(s.load_f16(x), out);
+            }
+        }
+        Stored::Q8_0(x, scales) => {
+            let (x, scales) = (&x[at..at + out.len()], &scales[at / GROUP..(at + out.len()) / GROUP]);
+            if keys {
+                // 32 rows of keys share a row of scales.
+                for ((x, out), scales) in x
+                    .chunks_exact(GROUP * BLOCK)
+                    .zip(out.chunks_exact_mut(GROUP * BLOCK))
+                    .zip(scales.chunks_exact(BLOCK))
+                {
+                    for i in (0..BLOCK).step_by(S::LANES) {
+                        let scale = s.load_f16(&scales[i..]);
+                        for d in (i..GROUP * BLOCK).step_by(BLOCK) {
+                            s.store(s.mul(s.to_f(s.load_i8(&x[d..])), scale), &mut out[d..]);
+                        }
+                    }
+                }
+            } else {
+                let groups = x.chunks_exact(GROUP).zip(out.chunks_exact_mut(GROUP));
+                for ((x, out), scale) in groups.zip(scales) {
+                    let scale = s.splat(f16::from_bits(*scale).to_f32());
+                    for i in (0..GROUP).step_by(S::LANES) {
+                        s.store(s.mul(s.to_f(s.load_i8(&x[i..])), scale), &mut out[i..]);
+                    }
+                }
             }
         }
     }

@@ -15,7 +15,7 @@ use cera_backend::{
 use cera_plan::arena::Arena;
 use cera_plan::{KvLayer, Norm, Op, Plan, RowSet, Val};
 
-use crate::cache::LayerCache;
+use crate::cache::{LayerCache, Narrow};
 use crate::format::{ActGroup, GROUP, PANEL};
 use crate::kernels::Kernels;
 use crate::kernels::attend::Scratch;
@@ -73,7 +73,7 @@ struct Local {
     positions: Vec<usize>,
     /// A row, and behind keys a head.
     heads: Vec<f32>,
-    narrow: Vec<u16>,
+    narrow: Narrow,
 }
 
 /// The greatest of some logits.
@@ -187,7 +187,7 @@ impl Runner {
                 attended: vec![0.0; QUERIES * head],
                 positions: Vec::with_capacity(QUERIES),
                 heads: vec![0.0; widest + head],
-                narrow: vec![0; head],
+                narrow: Narrow::new(head),
             });
         }
         let mut turns = Vec::new();
@@ -543,7 +543,7 @@ impl Core {
     }
 
     /// Stores a row's keys and values at its position.
-    fn to_cache(&self, layer: KvLayer, r: usize, k: &[f32], v: &[f32], narrow: &mut [u16]) {
+    fn to_cache(&self, layer: KvLayer, r: usize, k: &[f32], v: &[f32], narrow: &mut Narrow) {
         let cache = &self.cache[layer.index()];
         let position = self.step.positions[r];
         let block = self.step.blocks_of(self.step.seq_of[r])[position / BLOCK].0 as usize;
