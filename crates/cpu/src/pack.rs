@@ -6,7 +6,9 @@ use cera_quant::Type;
 use memmap2::{Mmap, MmapMut};
 use rayon::prelude::*;
 
-use crate::format::{Format, GROUP, PANEL, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0};
+use crate::format::{
+    Format, GROUP, Iq4Nl, Iq4Xs, Mxfp4, PANEL, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0,
+};
 use crate::kernels::{Kernels, PanelFn};
 
 /// Bytes of a cache line, to which packed matrices are aligned.
@@ -31,9 +33,14 @@ fn packer(ty: Type) -> Option<Packer> {
         Type::Q5_0 => of::<Q5_0>(),
         Type::Q5_1 => of::<Q5_1>(),
         Type::Q8_0 => of::<Q8_0>(),
+        Type::Q2_K => of::<Q2K>(),
+        Type::Q3_K => of::<Q3K>(),
         Type::Q4_K => of::<Q4K>(),
         Type::Q5_K => of::<Q5K>(),
         Type::Q6_K => of::<Q6K>(),
+        Type::IQ4_NL => of::<Iq4Nl>(),
+        Type::IQ4_XS => of::<Iq4Xs>(),
+        Type::MXFP4 => of::<Mxfp4>(),
         _ => None,
     }
 }
@@ -204,9 +211,14 @@ mod tests {
             Type::Q5_0,
             Type::Q5_1,
             Type::Q8_0,
+            Type::Q2_K,
+            Type::Q3_K,
             Type::Q4_K,
             Type::Q5_K,
             Type::Q6_K,
+            Type::IQ4_NL,
+            Type::IQ4_XS,
+            Type::MXFP4,
         ];
         for ty in types {
             let (rows, cols) = (37, 512);

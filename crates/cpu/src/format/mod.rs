@@ -7,13 +7,18 @@
 //! | part of a group | bytes | holds |
 //! |---|---|---|
 //! | nibbles | 4 x 64 | low nibbles: step `c`, high nibbles: step `c + 4` of chunk `c` |
-//! | fifth bits | 64 | bit `j` of a byte belongs to step `j` |
-//! | fifth and sixth bits | 2 x 64 | bits `2j` and `2j + 1` of chunk `h` belong to step `4h + j` |
+//! | single bits | 64 | bit `j` of a byte belongs to step `j` |
+//! | pairs of bits | 2 x 64 | bits `2j` and `2j + 1` of chunk `h` belong to step `4h + j` |
 //! | bytes | 8 x 64 | step by step |
 //!
 //! Within 64 bytes, row `r` has bytes `4r..4r + 4`. To add a format: one file here that implements [`Format`],
 //! and one line in [`crate::kernels`].
 
+mod iq4;
+mod mxfp4;
+mod pairs;
+mod q2_k;
+mod q3_k;
 mod q4;
 mod q4_k;
 mod q5;
@@ -21,6 +26,10 @@ mod q5_k;
 mod q6_k;
 mod q8_0;
 
+pub use iq4::{Iq4Nl, Iq4Xs};
+pub use mxfp4::Mxfp4;
+pub use q2_k::Q2K;
+pub use q3_k::Q3K;
 pub use q4::{Q4_0, Q4_1};
 pub use q4_k::Q4K;
 pub use q5::{Q5_0, Q5_1};
@@ -30,7 +39,7 @@ pub use q8_0::Q8_0;
 
 use cera_quant::Type;
 
-use crate::simd::{Bytes32, HalfStarts, STEPS, Simd};
+use crate::simd::{Bytes32, HalfStarts, STEPS, Simd, unroll};
 
 /// Rows of a panel.
 pub const PANEL: usize = 16;
@@ -168,6 +177,12 @@ pub fn load_halves<S: Simd>(s: S, panel: &[u8], first: usize) -> S::F {
     s.load_f16(bytemuck::cast_slice(&panel[2 * first..2 * (first + S::LANES)]))
 }
 
+/// Byte `i` of rows `first..`, where a panel has the bytes of its rows side by side.
+#[inline(always)]
+pub fn load_byte<S: Simd>(s: S, bytes: &[u8], i: usize, first: usize) -> S::I {
+    s.load_u8(&bytes[PANEL * i + first..PANEL * i + first + S::LANES])
+}
+
 /// The nibbles of a group, as 8 vectors.
 #[inline(always)]
 pub fn load_nibbles<S: Simd>(s: S, panel: &[u8], first: usize) -> [S::B; STEPS] {
@@ -179,6 +194,36 @@ pub fn load_nibbles<S: Simd>(s: S, panel: &[u8], first: usize) -> [S::B; STEPS] 
         w[c + 4] = s.and_b(s.shr_b::<4>(v), low);
     }
     w
+}
+
+/// The levels of a table, each plus `bias` without regard to the sign.
+pub const fn biased(levels: &[i8; 16], bias: u8) -> [u8; 16] {
+    let mut table = [0; 16];
+    let mut i = 0;
+    while i < 16 {
+        table[i] = (levels[i] as u8).wrapping_add(bias);
+        i += 1;
+    }
+    table
+}
+
+/// What a table has for nibbles.
+#[inline(always)]
+pub fn look_up<S: Simd>(s: S, table: &[u8; 16], mut w: [S::B; STEPS]) -> [S::B; STEPS] {
+    unroll!(i < STEPS of 8 { w[i] = s.lookup(table, w[i]); });
+    w
+}
+
+/// Bits `2k` and `2k + 1` of each lane's byte as bits 4 and 5.
+#[inline(always)]
+pub fn high_pair<S: Simd>(s: S, v: S::I, k: usize) -> S::I {
+    let v = match k {
+        0 => v,
+        1 => s.shr_i::<2>(v),
+        2 => s.shr_i::<4>(v),
+        _ => s.shr_i::<6>(v),
+    };
+    s.shl_i::<4>(s.and_i(v, s.splat_i(3)))
 }
 
 /// Adds the fifth bits to the nibbles.

@@ -2,9 +2,10 @@
 
 use cera_quant::Type;
 
+use super::pairs::{get_pairs, put_pairs, read_pairs, write_pairs};
 use super::{
-    ActGroup, Format, NIBBLES, PANEL, PLANE, Steps, get_half, get_nibbles, load_halves, load_nibbles,
-    put_half, put_nibbles, put_word, scaled, word,
+    ActGroup, Format, NIBBLES, PANEL, PLANE, get_half, get_nibbles, load_halves, load_nibbles, put_half,
+    put_nibbles, put_word, scaled, word,
 };
 use crate::simd::{HalfScales, STEPS, Simd};
 
@@ -20,24 +21,11 @@ const FILE_HIGH: usize = 128;
 const FILE_SCALES: usize = 192;
 const FILE_D: usize = 208;
 
-/// Word `j` of group `g` in the file: (index of its nibbles, their shift, index of its high bits, their shift).
-/// A half block of 128 numbers keeps four groups in 64 bytes of nibbles and 32 bytes of high bits.
-fn place(g: usize, j: usize) -> (usize, usize, usize, usize) {
+/// Word `j` of the nibbles of group `g` in the file, and their shift: a half block of 128 numbers keeps four groups in
+/// 64 bytes.
+fn place(g: usize, j: usize) -> (usize, usize) {
     let (half, q) = (g / 4, g % 4);
-    (16 * half + 8 * (q % 2) + j, 4 * (q / 2), FILE_HIGH / 4 + 8 * half + j, 2 * q)
-}
-
-/// Stores bits 4 and 5 of a row's numbers in two planes of a panel.
-fn put_pairs(steps: &Steps, row: usize, planes: &mut [u8]) {
-    for h in 0..2 {
-        let v = (0..4).fold(0, |v, j| v | ((steps[4 * h + j] >> 4) & 0x0303_0303) << (2 * j));
-        put_word(planes, PANEL * h + row, v);
-    }
-}
-
-/// The inverse of [`put_pairs`].
-fn get_pairs(planes: &[u8], row: usize) -> Steps {
-    std::array::from_fn(|j| ((word(planes, PANEL * (j / 4) + row) >> (2 * (j % 4))) & 0x0303_0303) << 4)
+    (16 * half + 8 * (q % 2) + j, 4 * (q / 2))
 }
 
 impl Format for Q6K {
@@ -46,14 +34,13 @@ impl Format for Q6K {
 
     fn pack(block: &[u8], row: usize, panel: &mut [u8]) {
         for g in 0..Self::GROUPS {
-            let steps = std::array::from_fn(|j| {
-                let (low, low_shift, high, high_shift) = place(g, j);
-                let nibbles = (word(block, low) >> low_shift) & 0x0f0f_0f0f;
-                nibbles | ((word(block, high) >> high_shift) & 0x0303_0303) << 4
+            let nibbles = std::array::from_fn(|j| {
+                let (at, shift) = place(g, j);
+                word(block, at) >> shift
             });
             let part = &mut panel[g * GROUP_BYTES..];
-            put_nibbles(&steps, row, part);
-            put_pairs(&steps, row, &mut part[NIBBLES..]);
+            put_nibbles(&nibbles, row, part);
+            put_pairs(&read_pairs(&block[FILE_HIGH..], g), row, &mut part[NIBBLES..]);
         }
         for i in 0..16 {
             panel[SCALES_AT + PANEL * i + row] = block[FILE_SCALES + i];
@@ -65,14 +52,12 @@ impl Format for Q6K {
         block[..FILE_SCALES].fill(0);
         for g in 0..Self::GROUPS {
             let part = &panel[g * GROUP_BYTES..];
-            let (nibbles, pairs) = (get_nibbles(part, row), get_pairs(&part[NIBBLES..], row));
-            for j in 0..STEPS {
-                let (low, low_shift, high, high_shift) = place(g, j);
-                let v = word(block, low) | nibbles[j] << low_shift;
-                put_word(block, low, v);
-                let v = word(block, high) | (pairs[j] >> 4) << high_shift;
-                put_word(block, high, v);
+            for (j, nibbles) in get_nibbles(part, row).into_iter().enumerate() {
+                let (at, shift) = place(g, j);
+                let v = word(block, at) | nibbles << shift;
+                put_word(block, at, v);
             }
+            write_pairs(&mut block[FILE_HIGH..], g, &get_pairs(&part[NIBBLES..], row));
         }
         for i in 0..16 {
             block[FILE_SCALES + i] = panel[SCALES_AT + PANEL * i + row];

@@ -87,7 +87,7 @@ macro_rules! tier {
     ($module:ident, $S:ty, $features:tt) => {
         mod $module {
             use super::*;
-            use crate::format::{Format, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0};
+            use crate::format::{Format, Iq4Nl, Iq4Xs, Mxfp4, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0};
             use float::{Bf16, F16, F32, Float};
 
             /// The tier's kernels.
@@ -125,9 +125,14 @@ macro_rules! tier {
                     Type::Q5_0 => quantized::<Q5_0>(),
                     Type::Q5_1 => quantized::<Q5_1>(),
                     Type::Q8_0 => quantized::<Q8_0>(),
+                    Type::Q2_K => quantized::<Q2K>(),
+                    Type::Q3_K => quantized::<Q3K>(),
                     Type::Q4_K => quantized::<Q4K>(),
                     Type::Q5_K => quantized::<Q5K>(),
                     Type::Q6_K => quantized::<Q6K>(),
+                    Type::IQ4_NL => quantized::<Iq4Nl>(),
+                    Type::IQ4_XS => quantized::<Iq4Xs>(),
+                    Type::MXFP4 => quantized::<Mxfp4>(),
                     _ => return None,
                 })
             }

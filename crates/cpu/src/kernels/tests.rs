@@ -11,7 +11,7 @@ use crate::Tier;
 use crate::format::{ActGroup, GROUP, PANEL, QUAD};
 use crate::pack::Matrix;
 
-const TYPES: [Type; 11] = [
+const TYPES: [Type; 16] = [
     Type::F32,
     Type::F16,
     Type::BF16,
@@ -20,9 +20,14 @@ const TYPES: [Type; 11] = [
     Type::Q5_0,
     Type::Q5_1,
     Type::Q8_0,
+    Type::Q2_K,
+    Type::Q3_K,
     Type::Q4_K,
     Type::Q5_K,
     Type::Q6_K,
+    Type::IQ4_NL,
+    Type::IQ4_XS,
+    Type::MXFP4,
 ];
 
 /// Numbers that look random, the same each time.
@@ -65,6 +70,24 @@ fn same_bits(what: &str, run: impl Fn(&Kernels) -> Vec<f32>) -> Vec<f32> {
     expected
 }
 
+/// Gives a block's f16 scales and minima values; an exponent, that of the value.
+fn set_scales(ty: Type, block: &mut [u8], mut value: impl FnMut() -> f32) {
+    let halves: &[usize] = match ty {
+        Type::Q4_0 | Type::Q5_0 | Type::Q8_0 | Type::IQ4_NL | Type::IQ4_XS => &[0],
+        Type::Q2_K => &[80, 82],
+        Type::Q3_K => &[108],
+        Type::Q6_K => &[208],
+        Type::MXFP4 => {
+            block[0] = (value().to_bits() >> 23) as u8;
+            return;
+        }
+        _ => &[0, 2],
+    };
+    for &at in halves {
+        block[at..at + 2].copy_from_slice(&half::f16::from_f32(value()).to_le_bytes());
+    }
+}
+
 /// Blocks of a type with scales of a sensible size and every other bit random.
 fn random_rows(ty: Type, rows: usize, cols: usize, random: &mut Random) -> Vec<u8> {
     let x = random.floats(rows * cols);
@@ -77,16 +100,7 @@ fn random_rows(ty: Type, rows: usize, cols: usize, random: &mut Random) -> Vec<u
             let mut out: Vec<u8> =
                 (0..rows * ty.row_bytes(cols).unwrap()).map(|_| random.next() as u8).collect();
             for block in out.chunks_exact_mut(bytes) {
-                // Where the f16 scales of a block are.
-                let halves: &[usize] = match ty {
-                    Type::Q4_0 | Type::Q5_0 | Type::Q8_0 => &[0],
-                    Type::Q6_K => &[208],
-                    _ => &[0, 2],
-                };
-                for &at in halves {
-                    let scale = half::f16::from_f32(random.float() * 0.1);
-                    block[at..at + 2].copy_from_slice(&scale.to_le_bytes());
-                }
+                set_scales(ty, block, || random.float() * 0.1);
             }
             out
         }
@@ -196,14 +210,7 @@ fn extreme_bytes_do_not_overflow_the_integer_dot() {
         for fill in [0x00, 0x7f, 0x80, 0xff] {
             let mut bytes = vec![fill; PANEL * ty.row_bytes(cols).unwrap()];
             for block in bytes.chunks_exact_mut(ty.block_bytes()) {
-                let halves: &[usize] = match ty {
-                    Type::Q4_0 | Type::Q5_0 | Type::Q8_0 => &[0],
-                    Type::Q6_K => &[208],
-                    _ => &[0, 2],
-                };
-                for &at in halves {
-                    block[at..at + 2].copy_from_slice(&half::f16::ONE.to_le_bytes());
-                }
+                set_scales(ty, block, || 1.0);
             }
             for sign in [1.0, -1.0] {
                 let x = vec![sign; cols];

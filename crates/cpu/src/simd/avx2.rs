@@ -44,6 +44,7 @@ impl Simd for Avx2 {
     type F = __m256;
     type I = __m256i;
     type B = __m256i;
+    type Folded = ([__m256i; STEPS], HalfScales<Self>);
 
     #[inline(always)]
     fn prefetch(self, at: *const u8) {
@@ -239,6 +240,14 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn lookup(self, table: &[u8; 16], w: __m256i) -> __m256i {
+        // SAFETY: 16 bytes are readable; `self` proves the instructions.
+        unsafe {
+            let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
+            _mm256_shuffle_epi8(table, w)
+        }
+    }
+    #[inline(always)]
     fn signed(self, w: __m256i) -> __m256i {
         w
     }
@@ -278,16 +287,21 @@ impl Simd for Avx2 {
         s: &HalfScales<Self>,
         start: &HalfStarts,
     ) -> __m256i {
-        // The multiplication that widens pairs to 32 bits is the one by the scale.
-        let offset = self.shl_i::<5>(self.dot_pair(s.pair, self.splat_i(start.pair)));
-        let mut sum = self.sub_i(self.splat_i(0), offset);
-        unroll!(i < 4 of 4 {
-            let scale = if i < 2 { s.low_twice } else { s.high_twice };
-            let first = self.products(w[2 * i], x[2 * i]);
-            let narrow = x86!(_mm256_add_epi16(first, self.products(w[2 * i + 1], x[2 * i + 1])));
-            sum = self.add_i(sum, self.dot_pair(narrow, scale));
-        });
-        sum
+        self.halves::<32>(w, x, s, start.pair)
+    }
+    #[inline(always)]
+    fn fold<const OFFSET: i32>(self, w: [__m256i; STEPS], low: __m256i, high: __m256i) -> Self::Folded {
+        (w, HalfScales::of(self, low, high))
+    }
+    #[inline(always)]
+    fn dot_folded<const OFFSET: i32>(
+        self,
+        (w, s): &Self::Folded,
+        x: &Bytes32,
+        _minus128: i32,
+        pair: i32,
+    ) -> __m256i {
+        self.halves::<OFFSET>(w, x, s, pair)
     }
     #[inline(always)]
     fn after(self, _v: __m256, n: usize) -> usize {
@@ -296,6 +310,30 @@ impl Simd for Avx2 {
 }
 
 impl Avx2 {
+    /// The sum over both halves of `scale * ((w - OFFSET) . x)`, for weights up to 63; `pair` is the sums of `x`.
+    #[inline(always)]
+    fn halves<const OFFSET: i32>(
+        self,
+        w: &[__m256i; STEPS],
+        x: &Bytes32,
+        s: &HalfScales<Self>,
+        pair: i32,
+    ) -> __m256i {
+        let mut sum = self.splat_i(0);
+        if OFFSET != 0 {
+            let by = self.splat_i(-OFFSET);
+            sum = x86!(_mm256_mullo_epi32(self.dot_pair(s.pair, self.splat_i(pair)), by));
+        }
+        // The multiplication that widens pairs to 32 bits is the one by the scale.
+        unroll!(i < 4 of 4 {
+            let scale = if i < 2 { s.low_twice } else { s.high_twice };
+            let first = self.products(w[2 * i], x[2 * i]);
+            let narrow = x86!(_mm256_add_epi16(first, self.products(w[2 * i + 1], x[2 * i + 1])));
+            sum = self.add_i(sum, self.dot_pair(narrow, scale));
+        });
+        sum
+    }
+
     /// Sums of two neighbouring products of unsigned weights with four columns of activations, as i16.
     #[inline(always)]
     fn products(self, w: __m256i, x: i32) -> __m256i {

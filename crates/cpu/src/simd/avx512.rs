@@ -47,6 +47,9 @@ impl Simd for Avx512 {
     type F = __m512;
     type I = __m512i;
     type B = __m512i;
+    /// The products of weights and scales: plain where they have no sign, else as [`Simd::signed`] gives them.
+    type Folded = [__m512i; STEPS];
+    const BIAS: u8 = 128;
 
     #[inline(always)]
     fn prefetch(self, at: *const u8) {
@@ -236,6 +239,14 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    fn lookup(self, table: &[u8; 16], w: __m512i) -> __m512i {
+        // SAFETY: 16 bytes are readable; `self` proves the instructions.
+        unsafe {
+            let table = _mm512_broadcast_i32x4(_mm_loadu_si128(table.as_ptr().cast()));
+            _mm512_shuffle_epi8(table, w)
+        }
+    }
+    #[inline(always)]
     fn signed(self, w: __m512i) -> __m512i {
         // VNNI multiplies unsigned by signed: w + 128 is unsigned.
         x86!(_mm512_xor_si512(w, _mm512_set1_epi8(i8::MIN)))
@@ -266,12 +277,48 @@ impl Simd for Avx512 {
         x86!(_mm512_add_epi32(_mm512_mullo_epi32(low, s.low), _mm512_mullo_epi32(high, s.high)))
     }
     #[inline(always)]
+    fn fold<const OFFSET: i32>(self, mut w: [__m512i; STEPS], low: __m512i, high: __m512i) -> Self::Folded {
+        // Two bytes are multiplied as one number of 16 bits: what the lower one gives is within 0..=255, with the bias
+        // that makes it so, and carries nothing into the upper one.
+        let (low, low_start) = self.factor_and_start(low, OFFSET);
+        let (high, high_start) = self.factor_and_start(high, OFFSET);
+        unroll!(i < STEPS of 8 {
+            let (by, start) = if i < 4 { (low, low_start) } else { (high, high_start) };
+            w[i] = x86!(_mm512_mullo_epi16(w[i], by));
+            if OFFSET != 0 {
+                w[i] = x86!(_mm512_add_epi16(w[i], start));
+            }
+        });
+        w
+    }
+    #[inline(always)]
+    fn dot_folded<const OFFSET: i32>(
+        self,
+        w: &Self::Folded,
+        x: &Bytes32,
+        minus128: i32,
+        _pair: i32,
+    ) -> __m512i {
+        self.dot_unsigned::<255>(w, x, if OFFSET == 0 { 0 } else { minus128 })
+    }
+    #[inline(always)]
     fn after(self, v: __m512, n: usize) -> usize {
         x86!(after(v, n))
     }
 }
 
 impl Avx512 {
+    /// Of each lane: `scale` as two equal i16, and `128 - offset * scale` as four equal bytes.
+    #[inline(always)]
+    fn factor_and_start(self, scale: __m512i, offset: i32) -> (__m512i, __m512i) {
+        x86!({
+            let words = _mm512_setr4_epi32(0x0100_0100, 0x0504_0504, 0x0908_0908, 0x0d0c_0d0c);
+            let bytes = _mm512_setr4_epi32(0, 0x0404_0404, 0x0808_0808, 0x0c0c_0c0c);
+            let start = self.sub_i(self.splat_i(128), _mm512_mullo_epi32(scale, self.splat_i(offset)));
+            (_mm512_shuffle_epi8(scale, words), _mm512_shuffle_epi8(start, bytes))
+        })
+    }
+
     /// Adds the products of unsigned weights with four columns of activations.
     #[inline(always)]
     fn step(self, acc: __m512i, w: __m512i, x: i32) -> __m512i {

@@ -52,6 +52,11 @@ pub trait Simd: Copy + Send + Sync + 'static {
     type I: Copy;
     /// `LANES` rows of four bytes.
     type B: Copy;
+    /// The weights of a group of `LANES` rows with a small scale for each half, in the form that the tier multiplies
+    /// fastest.
+    type Folded: Copy;
+    /// What [`Self::signed`] adds to each weight, for tables that are made in its form.
+    const BIAS: u8 = 0;
 
     /// Asks for the cache line at an address, which need not be valid.
     fn prefetch(self, at: *const u8);
@@ -133,6 +138,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// Each pair of bytes as a u16, shifted left: mask before.
     fn shl_b<const N: i32>(self, a: Self::B) -> Self::B;
 
+    /// `table[w]` for each byte, all of them below 16.
+    fn lookup(self, table: &[u8; 16], w: Self::B) -> Self::B;
     /// Signed weights in the form that [`Self::dot_signed`] takes.
     fn signed(self, w: Self::B) -> Self::B;
     /// For each row, `start` plus the dot product of its 32 unsigned weights (`w[j]` holds columns `4j..4j+4`), none
@@ -148,6 +155,20 @@ pub trait Simd: Copy + Send + Sync + 'static {
         x: &Bytes32,
         s: &HalfScales<Self>,
         start: &HalfStarts,
+    ) -> Self::I;
+
+    /// Weights and the scales of the two halves of their group for [`Self::dot_folded`]. With an `OFFSET` of 0, weights
+    /// and scales are not negative and products are below 64; else `(w - OFFSET) * scale` is within -128..=127. No
+    /// weight is above 7.
+    fn fold<const OFFSET: i32>(self, w: [Self::B; STEPS], low: Self::I, high: Self::I) -> Self::Folded;
+    /// `low * ((w[..16] - OFFSET) . x[..16]) + high * ((w[16..] - OFFSET) . x[16..])`; `minus128` is -128 times the sum
+    /// of `x`, and `pair` the sums of its halves, as in [`HalfStarts`].
+    fn dot_folded<const OFFSET: i32>(
+        self,
+        w: &Self::Folded,
+        x: &Bytes32,
+        minus128: i32,
+        pair: i32,
     ) -> Self::I;
 
     /// `n`, of which the compiler must not know before `v` is computed: what is indexed by it comes later in the
@@ -197,7 +218,12 @@ impl<S: Simd> HalfScales<S> {
     /// From `LANES` signed bytes each.
     #[inline(always)]
     pub fn load(s: S, low: &[u8], high: &[u8]) -> Self {
-        let (low, high) = (s.load_i8(low), s.load_i8(high));
+        Self::of(s, s.load_i8(low), s.load_i8(high))
+    }
+
+    /// From scales that fit i16.
+    #[inline(always)]
+    pub fn of(s: S, low: S::I, high: S::I) -> Self {
         let low16 = s.and_i(low, s.splat_i(0xffff));
         let high16 = s.and_i(high, s.splat_i(0xffff));
         HalfScales {

@@ -5,7 +5,7 @@
 use std::arch::aarch64::*;
 use std::arch::{asm, is_aarch64_feature_detected};
 
-use super::{Bytes32, HalfScales, HalfStarts, STEPS, SUMS, Simd};
+use super::{Bytes32, HalfScales, HalfStarts, STEPS, SUMS, Simd, unroll};
 
 /// Proof that the processor has NEON and the dot products (FEAT_DotProd).
 #[derive(Clone, Copy)]
@@ -42,6 +42,8 @@ impl Simd for Neon {
     type F = float32x4_t;
     type I = int32x4_t;
     type B = uint8x16_t;
+    /// The products of weights and scales, as signed bytes.
+    type Folded = [uint8x16_t; STEPS];
 
     #[inline(always)]
     fn prefetch(self, at: *const u8) {
@@ -227,6 +229,11 @@ impl Simd for Neon {
     }
 
     #[inline(always)]
+    fn lookup(self, table: &[u8; 16], w: uint8x16_t) -> uint8x16_t {
+        // SAFETY: 16 bytes are readable; `self` proves the instructions.
+        unsafe { vqtbl1q_u8(vld1q_u8(table.as_ptr()), w) }
+    }
+    #[inline(always)]
     fn signed(self, w: uint8x16_t) -> uint8x16_t {
         w
     }
@@ -253,12 +260,47 @@ impl Simd for Neon {
         arm!(vmlaq_s32(vmulq_s32(low, s.low), high, s.high))
     }
     #[inline(always)]
+    fn fold<const OFFSET: i32>(
+        self,
+        mut w: [uint8x16_t; STEPS],
+        low: int32x4_t,
+        high: int32x4_t,
+    ) -> Self::Folded {
+        // Bytes wrap, so what fits a byte in the end comes out right.
+        let start = |scale| self.in_bytes(arm!(vmulq_s32(scale, self.splat_i(-OFFSET))));
+        let (low, low_start) = (self.in_bytes(low), start(low));
+        let (high, high_start) = (self.in_bytes(high), start(high));
+        unroll!(i < STEPS of 8 {
+            let (by, start) = if i < 4 { (low, low_start) } else { (high, high_start) };
+            w[i] = arm!(vmlaq_u8(start, w[i], by));
+        });
+        w
+    }
+    #[inline(always)]
+    fn dot_folded<const OFFSET: i32>(
+        self,
+        w: &Self::Folded,
+        x: &Bytes32,
+        _minus128: i32,
+        _pair: i32,
+    ) -> int32x4_t {
+        self.dot(w, x, 0)
+    }
+    #[inline(always)]
     fn after(self, _v: float32x4_t, n: usize) -> usize {
         n
     }
 }
 
 impl Neon {
+    /// Each lane's low byte in all of its four.
+    #[inline(always)]
+    fn in_bytes(self, v: int32x4_t) -> uint8x16_t {
+        const LOWEST: [u8; 16] = [0, 0, 0, 0, 4, 4, 4, 4, 8, 8, 8, 8, 12, 12, 12, 12];
+        // SAFETY: 16 bytes are readable; `self` proves the instructions.
+        unsafe { vqtbl1q_u8(vreinterpretq_u8_s32(v), vld1q_u8(LOWEST.as_ptr())) }
+    }
+
     /// `start` plus the dot products of rows of 32 signed weights with `x`.
     #[inline(always)]
     fn dot(self, w: &[uint8x16_t; STEPS], x: &Bytes32, start: i32) -> int32x4_t {

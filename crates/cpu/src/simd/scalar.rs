@@ -55,6 +55,7 @@ impl Simd for Scalar {
     type F = [f32; N];
     type I = [i32; N];
     type B = [u8; 4 * N];
+    type Folded = ([Self::B; STEPS], Self::I, Self::I);
 
     #[inline(always)]
     fn prefetch(self, _at: *const u8) {}
@@ -233,6 +234,10 @@ impl Simd for Scalar {
     }
 
     #[inline(always)]
+    fn lookup(self, table: &[u8; 16], w: Self::B) -> Self::B {
+        w.map(|w| table[usize::from(w & 15)])
+    }
+    #[inline(always)]
     fn signed(self, w: Self::B) -> Self::B {
         w
     }
@@ -255,6 +260,22 @@ impl Simd for Scalar {
         let low = dot_steps(&w[..4], &x[..4], i32::from);
         let high = dot_steps(&w[4..], &x[4..], i32::from);
         lanes!(i => s.low[i] * (start.low + low[i]) + s.high[i] * (start.high + high[i]))
+    }
+    #[inline(always)]
+    fn fold<const OFFSET: i32>(self, w: [Self::B; STEPS], low: Self::I, high: Self::I) -> Self::Folded {
+        (w, low, high)
+    }
+    #[inline(always)]
+    fn dot_folded<const OFFSET: i32>(
+        self,
+        (w, by_low, by_high): &Self::Folded,
+        x: &Bytes32,
+        _minus128: i32,
+        _pair: i32,
+    ) -> Self::I {
+        let low = dot_steps(&w[..4], &x[..4], |w| i32::from(w) - OFFSET);
+        let high = dot_steps(&w[4..], &x[4..], |w| i32::from(w) - OFFSET);
+        lanes!(i => by_low[i] * low[i] + by_high[i] * high[i])
     }
     #[inline(always)]
     fn after(self, _v: Self::F, n: usize) -> usize {
