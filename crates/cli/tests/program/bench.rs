@@ -55,7 +55,7 @@ fn the_first_token_is_timed_from_the_start_of_the_program() {
     assert_eq!((&o["test"], &o["prompt"]), (&json!("first_token"), &json!(32)));
     assert!(0.0 < number(&o, "least") && number(&o, "seconds") < 60.0, "{o}");
     assert_eq!(o["samples"].as_array().unwrap().len(), 2);
-    let out = good(place.with_model(&words[..7]).args(REFERENCE)).out;
+    let out = good(place.with_model(&words[..8]).args(REFERENCE)).out;
     assert!(out.contains("32 + 1 tokens") && out.contains("seconds"), "{out}");
 }
 

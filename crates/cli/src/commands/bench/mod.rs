@@ -131,9 +131,6 @@ pub fn run(args: &Args, json: bool) -> Result<(), Failure> {
     let job = Job { model: &path, threads: about.threads };
     let answering = Answering::begin();
     let mut out = io::stdout().lock();
-    if !json {
-        report::head(&mut out, &about)?;
-    }
 
     let mut first = None;
     if args.ttft {
@@ -141,6 +138,7 @@ pub fn run(args: &Args, json: bool) -> Result<(), Failure> {
         if json {
             writeln!(out, "{}", report::first_token_object(&about, &f))?;
         } else {
+            report::head(&mut out, &about)?;
             report::columns(&mut out, &about, "seconds")?;
             report::first_token_line(&mut out, &about, &f)?;
         }
@@ -150,11 +148,14 @@ pub fn run(args: &Args, json: bool) -> Result<(), Failure> {
 
     let mut outcomes = Vec::new();
     if depths.iter().any(|cases| !cases.is_empty()) {
-        if !json {
-            report::columns(&mut out, &about, "tokens/s")?;
-        }
         let options = options(args, &depths);
         let mut engine = model::load_into(backend.backend, &args.model, &options)?;
+        if !json {
+            if first.is_none() {
+                report::head(&mut out, &about)?;
+            }
+            report::columns(&mut out, &about, "tokens/s")?;
+        }
         for cases in &depths {
             let done = at_depth(&mut engine, args, cases, &peers, job, &answering)?;
             for (case, (ours, peer)) in cases.iter().zip(done) {
