@@ -202,6 +202,7 @@ pub struct HalfScales<S: Simd> {
     #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     pub high_twice: S::I,
     /// The first half's as the lower i16, the second's as the upper.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     pub pair: S::I,
 }
 
