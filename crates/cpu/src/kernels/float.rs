@@ -185,14 +185,14 @@ pub fn panel<S: Simd, W: Float>(
 ) {
     let w: &[W::Bits] = bytemuck::cast_slice(panel);
     let mut r = 0;
-    if S::LANES == SUMS {
+    if const { S::LANES == SUMS && S::REGISTERS == 32 } {
         // 24 of 32 registers hold sums.
         while r + 6 <= count {
             rows::<S, W, 4, 6>(s, w, x, first + r, &mut out[r * PANEL..]);
             r += 6;
         }
     }
-    while r + 3 <= count {
+    while const { S::REGISTERS > 0 } && r + 3 <= count {
         rows::<S, W, 2, 3>(s, w, x, first + r, &mut out[r * PANEL..]);
         r += 3;
     }

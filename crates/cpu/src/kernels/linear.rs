@@ -90,8 +90,8 @@ pub fn panel<S: Simd, F: Format>(
 ) {
     let quads = (x.rows / QUAD * QUAD).saturating_sub(first).min(rows);
     let mut r = 0;
-    if S::LANES == PANEL {
-        // One register holds a column of sums: 16 of 32 hold those of a tile.
+    if const { S::LANES == PANEL && S::REGISTERS == 32 } {
+        // One register holds a column of sums: 16 of them hold those of a tile.
         while r + 16 <= quads {
             tile::<S, F, 16>(s, panel, x, first + r, &mut out[r * PANEL..]);
             r += 16;
@@ -105,11 +105,12 @@ pub fn panel<S: Simd, F: Format>(
         tile::<S, F, 4>(s, panel, x, first + r, &mut out[r * PANEL..]);
         r += 4;
     }
-    if r + 2 <= rows {
+    if const { S::REGISTERS > 0 } && r + 2 <= rows {
         tile::<S, F, 2>(s, panel, x, first + r, &mut out[r * PANEL..]);
         r += 2;
     }
-    if r < rows {
+    while r < rows {
         tile::<S, F, 1>(s, panel, x, first + r, &mut out[r * PANEL..]);
+        r += 1;
     }
 }

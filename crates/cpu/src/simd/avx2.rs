@@ -41,6 +41,7 @@ macro_rules! x86 {
 
 impl Simd for Avx2 {
     const LANES: usize = N;
+    const REGISTERS: usize = 16;
     type F = __m256;
     type I = __m256i;
     type B = __m256i;

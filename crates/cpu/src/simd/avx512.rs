@@ -44,6 +44,7 @@ macro_rules! x86 {
 
 impl Simd for Avx512 {
     const LANES: usize = N;
+    const REGISTERS: usize = 32;
     type F = __m512;
     type I = __m512i;
     type B = __m512i;

@@ -46,6 +46,9 @@ pub(crate) use unroll;
 pub trait Simd: Copy + Send + Sync + 'static {
     /// Lanes of a vector; divides 16.
     const LANES: usize;
+    /// Vector registers, of which tiles use as many as they can. With 0, vectors are arrays in memory and tiles small: all
+    /// of a tile is unrolled, lane by lane then, which would take the compiler minutes and win nothing.
+    const REGISTERS: usize;
     /// `LANES` f32.
     type F: Copy;
     /// `LANES` i32.

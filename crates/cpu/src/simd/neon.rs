@@ -39,6 +39,7 @@ macro_rules! arm {
 
 impl Simd for Neon {
     const LANES: usize = N;
+    const REGISTERS: usize = 32;
     type F = float32x4_t;
     type I = int32x4_t;
     type B = uint8x16_t;

@@ -52,6 +52,7 @@ fn dot_steps(w: &[[u8; 4 * N]], x: &[i32], weight: impl Fn(u8) -> i32 + Copy) ->
 
 impl Simd for Scalar {
     const LANES: usize = N;
+    const REGISTERS: usize = 0;
     type F = [f32; N];
     type I = [i32; N];
     type B = [u8; 4 * N];
