@@ -138,6 +138,30 @@ fn tiny(family: &str) {
     }
 }
 
+/// Far into a text threads share the attention of one row among them, span by span: that must not show either.
+#[test]
+fn many_threads_on_one_row_far_into_the_text() {
+    for family in ["llama", "gemma3", "mistral"] {
+        let fixture = Fixture::read(family).unwrap();
+        let tokens: Vec<u32> = fixture.record.prompt_ids.iter().copied().cycle().take(700).collect();
+        let logits = |threads, chunk| {
+            let mut runner =
+                open(&fixture.path, Tier::best(), threads, KvType::F16, 2 * tokens.len(), tokens.len());
+            let mut logits = Vec::new();
+            let see = |_, row: &[f32]| logits.extend(row.iter().map(|l| l.to_bits()));
+            runner.each_row(&tokens, chunk, &[], |position| position >= 400, see).unwrap();
+            logits
+        };
+        let expected = logits(1, 256);
+        for (threads, chunk) in [(3, 1), (4, 3)] {
+            assert!(
+                logits(threads, chunk) == expected,
+                "{family}: {threads} threads, chunks of {chunk} show"
+            );
+        }
+    }
+}
+
 macro_rules! families {
     ($($test:ident $family:literal)*) => {$(
         #[test]

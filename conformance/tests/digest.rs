@@ -88,12 +88,12 @@ macro_rules! families {
 }
 
 families! {
-    gemma3 0x0186b740262cf856 0x3f428952567407e6
-    granite 0x8251289140c9149f 0xe401a971d97a34c3
-    llama 0xf4624f97ab16af94 0xbb31ca8feddaff64
-    llama3rope 0x2263df1a0297926b 0xf56c3e89167059f6
-    mistral 0x4145cefd6a6863c7 0xe0e65307d1d8f89b
-    qwen2 0x6573212c080c9e3e 0x1c319e22e3f51ed7
-    qwen3 0xc59195cba96391ef 0xdc4c7db6d1bbb3dc
-    smollm3 0xdcf053bc7f4a1d91 0xbfd5b85fadcef771
+    gemma3 0x6e7e58843bbb0b68 0xb81e1676ff5b8f0c
+    granite 0x149c468fa16cafe7 0xdd094b26203f889a
+    llama 0x8451ee05267efcfa 0x18908ca8aca94c4c
+    llama3rope 0xb77314a6ba5a1888 0x05cd01463fbad951
+    mistral 0xa962a7a3a0547196 0xb752cbfeba3e318f
+    qwen2 0x45bb62d5426a2899 0x0976821e22086894
+    qwen3 0x6a01be5d1725be2a 0x50f90715e1ce921e
+    smollm3 0x39637d6c5845c060 0x33c98a081bc13844
 }

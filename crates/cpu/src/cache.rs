@@ -6,7 +6,7 @@ use half::f16;
 
 use crate::format::{ActGroup, GROUP};
 use crate::kernels::Kernels;
-use crate::kernels::attend::{Cache, Stored};
+use crate::kernels::numbers::{Cache, Stored};
 use crate::shared::{Shared, memory};
 
 /// One layer's keys and values; the layout is [`Cache`]'s.
@@ -215,7 +215,7 @@ mod tests {
         let mut out = vec![0.0; dim];
         // SAFETY: nobody writes.
         let cache = unsafe { cache.read() };
-        (kernels.attend)(&attention, &cache, &queries, &mut Scratch::new(1, dim), &mut out);
+        kernels.attend(&attention, &cache, &queries, &mut Scratch::new(1, dim), &mut out);
         out
     }
 

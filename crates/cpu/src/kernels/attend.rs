@@ -1,22 +1,25 @@
 //! Attention of a few query rows over one head of the paged cache.
 //!
-//! The cache is walked in blocks of 32 positions, keys stored with positions side by side so that 32 scores
-//! come out of one pass. Softmax is online: each block's scores are weighed against the greatest seen so far
-//! (Milakov and Gimelshein 2018). Every [`SPAN`] positions a fresh state starts and the finished one is merged
-//! into the total, in order: so one row's attention can be cut into spans and given to several threads with
-//! no change of a bit (nothing does so yet). What a row computes depends on its own position and the cache alone.
+//! The cache is walked in *strips* of 128 positions, four blocks. Keys are stored with positions side by side, so that
+//! 32 scores come out of one pass over a block. Softmax is online: each strip's scores are weighed against the greatest
+//! seen so far (Milakov and Gimelshein 2018). Every [`SPAN`] positions a fresh state starts and the finished one is
+//! merged into the total, in order: so one row's attention is cut into spans that several threads may have, with no
+//! change of a bit. What a row computes depends on its own position and the cache alone.
 
 use std::ops::Range;
 
 use cera_backend::{BLOCK, BlockId};
 use cera_plan::Attention;
-use half::f16;
 
+use super::numbers::{ByteKeys, ByteValues, Cache, Halves, Numbers, Singles, Stored};
 use crate::format::GROUP;
 use crate::simd::{SUMS, Simd, exp, sum16, tanh, unroll};
 
 /// Positions of one softmax state.
 pub const SPAN: usize = 512;
+
+/// Positions whose scores become weights together.
+const STRIP: usize = 128;
 
 /// Queries whose values are weighed together: a value is loaded once for them.
 const TOGETHER: usize = 4;
@@ -24,31 +27,10 @@ const TOGETHER: usize = 4;
 /// The greatest head that the kernel's buffers hold.
 pub const MAX_HEAD: usize = 512;
 
-/// One layer's cache. Keys of a block and head are `[head_dim][32]`, values `[32][head_dim]`.
-#[derive(Clone, Copy)]
-pub struct Cache<'a> {
-    /// `[blocks, heads, head_dim, 32]`.
-    pub k: Stored<'a>,
-    /// `[blocks, heads, 32, head_dim]`.
-    pub v: Stored<'a>,
-}
-
-/// Numbers of the cache.
-#[derive(Clone, Copy)]
-pub enum Stored<'a> {
-    /// Single precision.
-    F32(&'a [f32]),
-    /// Half precision.
-    F16(&'a [u16]),
-    /// Bytes, and a scale in half precision for each 32 numbers of a head. Scales lie as the numbers do: of keys
-    /// `[head_dim / 32][32 positions]`, of values `[32 positions][head_dim / 32]`.
-    Q8_0(&'a [u8], &'a [u16]),
-}
-
 /// Query rows that share a head of the cache.
 #[derive(Clone, Copy)]
 pub struct Queries<'a> {
-    /// `[queries, head_dim]`.
+    /// `[head_dim, queries]`.
     pub q: &'a [f32],
     /// The position of each.
     pub positions: &'a [usize],
@@ -62,20 +44,28 @@ pub struct Queries<'a> {
 pub struct Scratch {
     keys: Vec<f32>,
     values: Vec<f32>,
-    /// `[queries, 32]`: scores, then weights.
+    /// `[queries, 128]`: scores, then weights.
     scores: Vec<f32>,
-    states: Vec<State>,
-    sums: Vec<f32>,
+    /// A span's softmax for each query.
+    pub states: Vec<State>,
+    /// A span's weighted values, `[queries, head_dim]`.
+    pub sums: Vec<f32>,
+    /// The softmax of each query over all spans so far.
+    pub totals: Vec<State>,
 }
 
 /// The softmax of a query over some positions; its weighted sum of values lies beside it.
-#[derive(Clone, Copy)]
-struct State {
+#[derive(Clone, Copy, bytemuck::Zeroable)]
+pub struct State {
     max: f32,
+    /// The sum of weights; 0 where no position was seen.
     sum: f32,
 }
 
-const EMPTY: State = State { max: f32::NEG_INFINITY, sum: 0.0 };
+impl State {
+    /// Of no position.
+    pub const EMPTY: State = State { max: f32::NEG_INFINITY, sum: 0.0 };
+}
 
 impl Scratch {
     /// Buffers for up to `queries` rows at a time.
@@ -83,292 +73,73 @@ impl Scratch {
         Scratch {
             keys: vec![0.0; head_dim * BLOCK],
             values: vec![0.0; head_dim * BLOCK],
-            scores: vec![0.0; queries * BLOCK],
-            states: vec![EMPTY; 2 * queries],
+            scores: vec![0.0; queries * STRIP],
+            states: vec![State::EMPTY; queries],
             sums: vec![0.0; queries * head_dim],
-        }
-    }
-}
-
-/// `out [queries, head_dim]` = softmax(q . k * scale) v.
-#[inline(always)]
-pub fn attend<S: Simd>(
-    s: S,
-    attention: &Attention,
-    cache: &Cache<'_>,
-    queries: &Queries<'_>,
-    scratch: &mut Scratch,
-    out: &mut [f32],
-) {
-    let dim = attention.head_dim;
-    let n = queries.positions.len();
-    let (span_states, totals) = scratch.states.split_at_mut(n);
-    let totals = &mut totals[..n];
-    totals.fill(EMPTY);
-    let (mut from, mut to) = (usize::MAX, 0);
-    for &p in queries.positions {
-        from = from.min(start(attention, p));
-        to = to.max(p + 1);
-    }
-    let mut at = from / SPAN * SPAN;
-    while at < to {
-        span_states.fill(EMPTY);
-        let sums = &mut scratch.sums[..n * dim];
-        sums.fill(0.0);
-        let end = (at + SPAN).min(to);
-        let mut block = at.max(from / BLOCK * BLOCK);
-        while block < end {
-            let id = queries.blocks[block / BLOCK].0 as usize;
-            let lies = (id * attention.kv_heads + queries.kv_head) * dim * BLOCK;
-            widen(s, &cache.k, true, lies, &mut scratch.keys[..dim * BLOCK]);
-            widen(s, &cache.v, false, lies, &mut scratch.values[..dim * BLOCK]);
-            let Scratch { keys, values, scores, .. } = scratch;
-            all_scores(s, queries.q, dim, &keys[..dim * BLOCK], &mut scores[..n * BLOCK]);
-            let rows = scores.chunks_exact_mut(BLOCK).zip(sums.chunks_exact_mut(dim));
-            for ((&p, state), (scores, sums)) in queries.positions.iter().zip(&mut *span_states).zip(rows) {
-                to_weights(s, attention, &seen(attention, p, block), scores, state, sums);
-            }
-            let values = &values[..dim * BLOCK];
-            let mut i = 0;
-            while i < n {
-                let together = (n - i).min(TOGETHER);
-                let whole = |p: &usize| seen(attention, *p, block).len() == BLOCK;
-                if together == TOGETHER && queries.positions[i..i + TOGETHER].iter().all(whole) {
-                    let sums = &mut sums[i * dim..(i + TOGETHER) * dim];
-                    weigh_all::<S, TOGETHER>(s, &scores[i * BLOCK..], values, sums);
-                    i += TOGETHER;
-                } else {
-                    let seen = seen(attention, queries.positions[i], block);
-                    let weights = &scores[i * BLOCK..][seen.clone()];
-                    let values = &values[seen.start * dim..seen.end * dim];
-                    weigh_all::<S, 1>(s, weights, values, &mut sums[i * dim..(i + 1) * dim]);
-                    i += 1;
-                }
-            }
-            block += BLOCK;
-        }
-        for i in 0..n {
-            merge(
-                s,
-                &span_states[i],
-                &sums[i * dim..(i + 1) * dim],
-                &mut totals[i],
-                &mut out[i * dim..(i + 1) * dim],
-            );
-        }
-        at += SPAN;
-    }
-    for (total, out) in totals.iter().zip(out.chunks_exact_mut(dim)) {
-        let by = 1.0 / total.sum;
-        for o in out {
-            *o *= by;
+            totals: vec![State::EMPTY; queries],
         }
     }
 }
 
 /// The first position that a row at position `p` sees.
 #[inline(always)]
-fn start(attention: &Attention, p: usize) -> usize {
+pub fn start(attention: &Attention, p: usize) -> usize {
     match attention.window {
         Some(w) => (p + 1).saturating_sub(w),
         None => 0,
     }
 }
 
-/// Numbers of the cache from `at` on, as f32: keys or values.
-#[inline(always)]
-fn widen<S: Simd>(s: S, stored: &Stored<'_>, keys: bool, at: usize, out: &mut [f32]) {
-    match stored {
-        Stored::F32(x) => out.copy_from_slice(&x[at..at + out.len()]),
-        Stored::F16(x) => {
-            let x = &x[at..at + out.len()];
-            for (x, out) in x.chunks_exact(S::LANES).zip(out.chunks_exact_mut(S::LANES)) {
-                s.store(s.load_f16(x), out);
-            }
-        }
-        Stored::Q8_0(x, scales) => {
-            let (x, scales) = (&x[at..at + out.len()], &scales[at / GROUP..(at + out.len()) / GROUP]);
-            if keys {
-                // 32 rows of keys share a row of scales.
-                for ((x, out), scales) in x
-                    .chunks_exact(GROUP * BLOCK)
-                    .zip(out.chunks_exact_mut(GROUP * BLOCK))
-                    .zip(scales.chunks_exact(BLOCK))
-                {
-                    for i in (0..BLOCK).step_by(S::LANES) {
-                        let scale = s.load_f16(&scales[i..]);
-                        for d in (i..GROUP * BLOCK).step_by(BLOCK) {
-                            s.store(s.mul(s.to_f(s.load_i8(&x[d..])), scale), &mut out[d..]);
-                        }
-                    }
-                }
-            } else {
-                let groups = x.chunks_exact(GROUP).zip(out.chunks_exact_mut(GROUP));
-                for ((x, out), scale) in groups.zip(scales) {
-                    let scale = s.splat(f16::from_bits(*scale).to_f32());
-                    for i in (0..GROUP).step_by(S::LANES) {
-                        s.store(s.mul(s.to_f(s.load_i8(&x[i..])), scale), &mut out[i..]);
-                    }
-                }
-            }
-        }
+/// The spans that any of the queries sees.
+pub fn spans(attention: &Attention, positions: &[usize]) -> Range<usize> {
+    let (mut from, mut to) = (usize::MAX, 0);
+    for &p in positions {
+        from = from.min(start(attention, p));
+        to = to.max(p + 1);
     }
+    from / SPAN..to.div_ceil(SPAN)
 }
 
-/// The positions of a block that a row at position `p` sees.
+/// The softmax of each query over a span, and the sum of its values by that, into `scratch.states` and `scratch.sums`.
 #[inline(always)]
-fn seen(attention: &Attention, p: usize, block: usize) -> Range<usize> {
-    let hi = (p + 1).saturating_sub(block).min(BLOCK);
-    start(attention, p).saturating_sub(block).min(hi)..hi
-}
-
-/// The dot products of all queries with the 32 keys of a block: `out [queries, 32]`.
-#[inline(always)]
-fn all_scores<S: Simd>(s: S, q: &[f32], dim: usize, keys: &[f32], out: &mut [f32]) {
-    let n = out.len() / BLOCK;
-    let mut i = 0;
-    if S::LANES == SUMS {
-        while i + 8 <= n {
-            scores::<S, 8>(s, &q[i * dim..], dim, keys, &mut out[i * BLOCK..]);
-            i += 8;
-        }
-        if i + 4 <= n {
-            scores::<S, 4>(s, &q[i * dim..], dim, keys, &mut out[i * BLOCK..]);
-            i += 4;
-        }
-    }
-    while i + 2 <= n {
-        scores::<S, 2>(s, &q[i * dim..], dim, keys, &mut out[i * BLOCK..]);
-        i += 2;
-    }
-    if i < n {
-        scores::<S, 1>(s, &q[i * dim..], dim, keys, &mut out[i * BLOCK..]);
-    }
-}
-
-/// The dot products of `Q` queries with the 32 keys of a block: one chain of fma over the head each.
-#[inline(always)]
-fn scores<S: Simd, const Q: usize>(s: S, q: &[f32], dim: usize, keys: &[f32], out: &mut [f32]) {
-    let parts = BLOCK / S::LANES;
-    let mut rows = [&q[..0]; Q];
-    for i in 0..Q {
-        rows[i] = &q[i * dim..(i + 1) * dim];
-    }
-    let mut acc = [[s.splat(0.0); 8]; Q];
-    for (d, keys) in keys.chunks_exact(BLOCK).take(dim).enumerate() {
-        unroll!(i < Q of 8 {
-            let q = s.splat(rows[i][d]);
-            unroll!(p < parts of 8 { acc[i][p] = s.fma(q, s.load(&keys[p * S::LANES..]), acc[i][p]); });
-        });
-    }
-    unroll!(i < Q of 8 {
-        unroll!(p < parts of 8 { s.store(acc[i][p], &mut out[i * BLOCK + p * S::LANES..]); });
-    });
-}
-
-/// Turns a block's scores into the weights of the positions that the row sees, by the greatest score so far; `state`
-/// and `sums` are brought to it.
-#[inline(always)]
-fn to_weights<S: Simd>(
+pub fn span<S: Simd>(
     s: S,
     attention: &Attention,
-    seen: &Range<usize>,
-    scores: &mut [f32],
-    state: &mut State,
-    sums: &mut [f32],
+    cache: &Cache<'_>,
+    queries: &Queries<'_>,
+    span: usize,
+    scratch: &mut Scratch,
 ) {
-    if seen.is_empty() {
-        return;
+    let n = queries.positions.len();
+    scratch.states[..n].fill(State::EMPTY);
+    scratch.sums[..n * attention.head_dim].fill(0.0);
+    let (mut from, mut to) = (usize::MAX, 0);
+    for &p in queries.positions {
+        from = from.min(start(attention, p));
+        to = to.max(p + 1);
     }
-    let scale = s.splat(attention.scale);
-    let nothing = s.splat(f32::NEG_INFINITY);
-    let mut top = nothing;
-    for (i, part) in scores.chunks_exact_mut(S::LANES).enumerate() {
-        let mut v = s.mul(s.load(part), scale);
-        if let Some(cap) = attention.softcap {
-            v = s.mul(s.splat(cap), tanh(s, s.mul(v, s.splat(1.0 / cap))));
+    let end = ((span + 1) * SPAN).min(to);
+    let mut strip = (span * SPAN).max(from / STRIP * STRIP);
+    while strip < end {
+        let blocks = strip.max(from / BLOCK * BLOCK)..(strip + STRIP).min(end);
+        for block in blocks.clone().step_by(BLOCK) {
+            score_block(s, attention, cache, queries, strip, block, scratch);
         }
-        let first = i * S::LANES;
-        v = s.select(seen.start.saturating_sub(first), seen.end.saturating_sub(first), v, nothing);
-        s.store(v, part);
-        top = s.max(v, top);
-    }
-    let mut max = state.max;
-    let mut lanes = [0.0; SUMS];
-    s.store(top, &mut lanes);
-    for v in &lanes[..S::LANES] {
-        max = if *v > max { *v } else { max };
-    }
-    if max > state.max {
-        let by = if state.max == f32::NEG_INFINITY { 0.0 } else { exp1(s, state.max - max) };
-        state.max = max;
-        state.sum *= by;
-        for v in sums.iter_mut() {
-            *v *= by;
+        let dim = attention.head_dim;
+        let rows = scratch.scores.chunks_exact_mut(STRIP).zip(scratch.sums.chunks_exact_mut(dim));
+        for ((&p, state), (scores, sums)) in queries.positions.iter().zip(&mut scratch.states).zip(rows) {
+            to_weights(s, attention, &seen(attention, p, strip, STRIP), scores, state, sums);
         }
-    }
-    let mut lanes = [s.splat(0.0); 4];
-    for (i, part) in scores.chunks_exact_mut(S::LANES).enumerate() {
-        let first = i * S::LANES;
-        let e = exp(s, s.sub(s.load(part), s.splat(max)));
-        let e = s.select(seen.start.saturating_sub(first), seen.end.saturating_sub(first), e, s.splat(0.0));
-        s.store(e, part);
-        let lane = i % (SUMS / S::LANES);
-        lanes[lane] = s.add(lanes[lane], e);
-    }
-    state.sum += sum16(s, &lanes);
-}
-
-/// Adds `weights . values` to the sums of `Q` queries, whose weights are 32 apart where there are several.
-#[inline(always)]
-fn weigh_all<S: Simd, const Q: usize>(s: S, weights: &[f32], values: &[f32], sums: &mut [f32]) {
-    let dim = sums.len() / Q;
-    let mut d = 0;
-    // Where there are only 16 registers, 4 queries of 2 vectors.
-    let wide = if S::LANES == 8 { 2 } else { 4 };
-    while d + wide * S::LANES <= dim {
-        if S::LANES == 8 {
-            weigh::<S, Q, 2>(s, weights, values, dim, d, sums);
-        } else {
-            weigh::<S, Q, 4>(s, weights, values, dim, d, sums);
+        for block in blocks.step_by(BLOCK) {
+            weigh_block(s, attention, cache, queries, strip, block, scratch);
         }
-        d += wide * S::LANES;
-    }
-    while d < dim {
-        weigh::<S, Q, 1>(s, weights, values, dim, d, sums);
-        d += S::LANES;
+        strip += STRIP;
     }
 }
 
-/// Adds `weights . values[.., d..d + V * LANES]` to the sums: a chain of fma over the positions each.
+/// Takes a finished span into the total, whose weighted values are `out`.
 #[inline(always)]
-fn weigh<S: Simd, const Q: usize, const V: usize>(
-    s: S,
-    weights: &[f32],
-    values: &[f32],
-    dim: usize,
-    d: usize,
-    sums: &mut [f32],
-) {
-    let mut acc = [[s.splat(0.0); V]; Q];
-    unroll!(i < Q of 4 {
-        unroll!(v < V of 4 { acc[i][v] = s.load(&sums[i * dim + d + v * S::LANES..]); });
-    });
-    for (at, row) in values.chunks_exact(dim).enumerate() {
-        let row = &row[d..d + V * S::LANES];
-        unroll!(i < Q of 4 {
-            let w = s.splat(weights[i * BLOCK + at]);
-            unroll!(v < V of 4 { acc[i][v] = s.fma(w, s.load(&row[v * S::LANES..]), acc[i][v]); });
-        });
-    }
-    unroll!(i < Q of 4 {
-        unroll!(v < V of 4 { s.store(acc[i][v], &mut sums[i * dim + d + v * S::LANES..]); });
-    });
-}
-
-/// Takes a finished span into the total.
-#[inline(always)]
-fn merge<S: Simd>(s: S, span: &State, sums: &[f32], total: &mut State, out: &mut [f32]) {
+pub fn merge<S: Simd>(s: S, span: &State, sums: &[f32], total: &mut State, out: &mut [f32]) {
     if span.sum == 0.0 {
         return; // the row sees no position of this span
     }
@@ -384,6 +155,373 @@ fn merge<S: Simd>(s: S, span: &State, sums: &[f32], total: &mut State, out: &mut
     for (o, v) in out.iter_mut().zip(sums) {
         *o = v.mul_add(new, *o * old);
     }
+}
+
+/// Makes the sum of weighted values a mean.
+pub fn finish(total: &State, out: &mut [f32]) {
+    let by = 1.0 / total.sum;
+    for o in out {
+        *o *= by;
+    }
+}
+
+/// The positions of `len` from `at` on that a row at position `p` sees, counted from `at`.
+#[inline(always)]
+fn seen(attention: &Attention, p: usize, at: usize, len: usize) -> Range<usize> {
+    let hi = (p + 1).saturating_sub(at).min(len);
+    start(attention, p).saturating_sub(at).min(hi)..hi
+}
+
+/// Where the numbers of a position's block and head lie.
+#[inline(always)]
+fn place(attention: &Attention, queries: &Queries<'_>, at: usize) -> Option<usize> {
+    let id = queries.blocks.get(at / BLOCK)?.0 as usize;
+    Some((id * attention.kv_heads + queries.kv_head) * attention.head_dim * BLOCK)
+}
+
+/// As many queries read the cache itself; for more, a block is widened first.
+#[inline(always)]
+fn few<S: Simd>() -> usize {
+    S::LANES / 2
+}
+
+/// The scores of a block. Its values are asked of memory meanwhile.
+#[inline(always)]
+fn score_block<S: Simd>(
+    s: S,
+    attention: &Attention,
+    cache: &Cache<'_>,
+    queries: &Queries<'_>,
+    strip: usize,
+    block: usize,
+    scratch: &mut Scratch,
+) {
+    let Some(at) = place(attention, queries, block) else { return };
+    let len = attention.head_dim * BLOCK;
+    let next = cache.v.address(at);
+    let Scratch { keys: wide, scores, .. } = scratch;
+    let out = &mut scores[block - strip..];
+    let width = BLOCK;
+    match cache.k {
+        Stored::F32(x) => all_scores(s, queries, Singles { x: &x[at..at + len], width }, next, wide, out),
+        Stored::F16(x) => all_scores(s, queries, Halves { x: &x[at..at + len], width }, next, wide, out),
+        Stored::Q8_0(x, scales) => {
+            let (x, scales) = (&x[at..at + len], &scales[at / GROUP..(at + len) / GROUP]);
+            all_scores(s, queries, ByteKeys { x, scales, width }, next, wide, out);
+        }
+    }
+}
+
+/// Adds the values of a block by the strip's weights. The keys of a later block are asked of memory meanwhile.
+#[inline(always)]
+fn weigh_block<S: Simd>(
+    s: S,
+    attention: &Attention,
+    cache: &Cache<'_>,
+    queries: &Queries<'_>,
+    strip: usize,
+    block: usize,
+    scratch: &mut Scratch,
+) {
+    let Some(at) = place(attention, queries, block) else { return };
+    let len = attention.head_dim * BLOCK;
+    let next = cache.k.address(place(attention, queries, block + STRIP).unwrap_or(at));
+    let width = attention.head_dim;
+    let Scratch { values: wide, scores, sums, .. } = scratch;
+    let weights = &scores[block - strip..];
+    let out = Weighed { attention, queries, block, weights, sums };
+    match cache.v {
+        Stored::F32(x) => weigh_all(s, Singles { x: &x[at..at + len], width }, next, wide, out),
+        Stored::F16(x) => weigh_all(s, Halves { x: &x[at..at + len], width }, next, wide, out),
+        Stored::Q8_0(x, scales) => {
+            let (x, scales) = (&x[at..at + len], &scales[at / GROUP..(at + len) / GROUP]);
+            weigh_all(s, ByteValues { x, scales, width }, next, wide, out);
+        }
+    }
+}
+
+/// Asks for the memory of numbers `at..at + n` behind `from`.
+#[inline(always)]
+fn ask<S: Simd, N: Numbers<S>>(s: S, from: *const u8, at: usize, n: usize) {
+    for line in (0..n * N::BYTES).step_by(64) {
+        s.prefetch(from.wrapping_add(at * N::BYTES + line));
+    }
+}
+
+/// Numbers as f32, `width` a row.
+#[inline(always)]
+fn widen<S: Simd, N: Numbers<S>>(s: S, from: N, next: *const u8, width: usize, to: &mut [f32]) {
+    for (r, to) in to.chunks_exact_mut(width).enumerate() {
+        ask::<S, N>(s, next, r * width, width);
+        let row = from.row(r);
+        for at in (0..width).step_by(S::LANES) {
+            s.store(N::load(s, row, at), &mut to[at..]);
+        }
+    }
+}
+
+/// The dot products of all queries with the 32 keys of a block: `out [queries, 128]`, of which the first 32 are written.
+#[inline(always)]
+fn all_scores<S: Simd, N: Numbers<S>>(
+    s: S,
+    queries: &Queries<'_>,
+    keys: N,
+    next: *const u8,
+    wide: &mut [f32],
+    out: &mut [f32],
+) {
+    let n = queries.positions.len();
+    if n <= few::<S>() {
+        tiles_of_scores(s, queries.q, n, keys, next, out);
+    } else {
+        let dim = queries.q.len() / n;
+        let wide = &mut wide[..dim * BLOCK];
+        widen(s, keys, next, BLOCK, wide);
+        // What is asked for again is there already.
+        tiles_of_scores(s, queries.q, n, Singles { x: wide, width: BLOCK }, wide.as_ptr().cast(), out);
+    }
+}
+
+#[inline(always)]
+fn tiles_of_scores<S: Simd, N: Numbers<S>>(
+    s: S,
+    q: &[f32],
+    n: usize,
+    keys: N,
+    next: *const u8,
+    out: &mut [f32],
+) {
+    let mut i = 0;
+    if const { S::LANES == SUMS && S::REGISTERS == 32 } {
+        while i + 8 <= n {
+            scores::<S, N, 8>(s, &q[i..], n, keys, next, &mut out[i * STRIP..]);
+            i += 8;
+        }
+        if i + 4 <= n {
+            scores::<S, N, 4>(s, &q[i..], n, keys, next, &mut out[i * STRIP..]);
+            i += 4;
+        }
+    }
+    while const { S::REGISTERS > 0 } && i + 2 <= n {
+        scores::<S, N, 2>(s, &q[i..], n, keys, next, &mut out[i * STRIP..]);
+        i += 2;
+    }
+    while i < n {
+        scores::<S, N, 1>(s, &q[i..], n, keys, next, &mut out[i * STRIP..]);
+        i += 1;
+    }
+}
+
+/// The dot products of `Q` queries, whose elements are `n` apart, with the 32 keys of a block: one chain of fma over
+/// the head each.
+#[inline(always)]
+fn scores<S: Simd, N: Numbers<S>, const Q: usize>(
+    s: S,
+    q: &[f32],
+    n: usize,
+    keys: N,
+    next: *const u8,
+    out: &mut [f32],
+) {
+    let parts = BLOCK / S::LANES;
+    let mut acc = [[s.splat(0.0); 8]; Q];
+    for (d, q) in q.chunks(n).enumerate() {
+        if q.len() < Q {
+            break; // the end of the last element's queries
+        }
+        ask::<S, N>(s, next, d * BLOCK, BLOCK);
+        let row = keys.row(d);
+        let mut k = [s.splat(0.0); 8];
+        unroll!(p < parts of 8 { k[p] = N::load(s, row, p * S::LANES); });
+        unroll!(i < Q of 8 {
+            let q = s.splat(q[i]);
+            unroll!(p < parts of 8 { acc[i][p] = s.fma(q, k[p], acc[i][p]); });
+        });
+    }
+    unroll!(i < Q of 8 {
+        unroll!(p < parts of 8 { s.store(acc[i][p], &mut out[i * STRIP + p * S::LANES..]); });
+    });
+}
+
+/// Turns a strip's scores into the weights of the positions that the row sees, by the greatest score so far; `state`
+/// and `sums` are brought to it.
+#[inline(always)]
+fn to_weights<S: Simd>(
+    s: S,
+    attention: &Attention,
+    seen: &Range<usize>,
+    scores: &mut [f32],
+    state: &mut State,
+    sums: &mut [f32],
+) {
+    if seen.is_empty() {
+        return;
+    }
+    let parts = seen.start / S::LANES..seen.end.div_ceil(S::LANES);
+    let scores = &mut scores[parts.start * S::LANES..parts.end * S::LANES];
+    // Lanes of the part that begins at a position that are seen.
+    let lanes = |first: usize| (seen.start.saturating_sub(first), seen.end.saturating_sub(first));
+    let scale = s.splat(attention.scale);
+    let nothing = s.splat(f32::NEG_INFINITY);
+    let mut top = nothing;
+    for (part, i) in scores.chunks_exact_mut(S::LANES).zip(parts.clone()) {
+        let mut v = s.mul(s.load(part), scale);
+        if let Some(cap) = attention.softcap {
+            v = s.mul(s.splat(cap), tanh(s, s.mul(v, s.splat(1.0 / cap))));
+        }
+        let (lo, hi) = lanes(i * S::LANES);
+        if lo > 0 || hi < S::LANES {
+            v = s.select(lo, hi, v, nothing);
+        }
+        s.store(v, part);
+        top = s.max(v, top);
+    }
+    let mut max = [f32::NEG_INFINITY; SUMS];
+    s.store(top, &mut max);
+    let mut half = SUMS / 2;
+    while half > 0 {
+        for i in 0..half {
+            max[i] = if max[i + half] > max[i] { max[i + half] } else { max[i] };
+        }
+        half /= 2;
+    }
+    if max[0] > state.max {
+        let by = if state.max == f32::NEG_INFINITY { 0.0 } else { exp1(s, state.max - max[0]) };
+        state.max = max[0];
+        state.sum *= by;
+        for v in sums.iter_mut() {
+            *v *= by;
+        }
+    }
+    let max = s.splat(state.max);
+    let mut sum = [s.splat(0.0); 4];
+    for (part, i) in scores.chunks_exact_mut(S::LANES).zip(parts) {
+        let mut e = exp(s, s.sub(s.load(part), max));
+        let (lo, hi) = lanes(i * S::LANES);
+        if lo > 0 || hi < S::LANES {
+            e = s.select(lo, hi, e, s.splat(0.0));
+        }
+        s.store(e, part);
+        let lane = i % (SUMS / S::LANES);
+        sum[lane] = s.add(sum[lane], e);
+    }
+    state.sum += sum16(s, &sum);
+}
+
+/// Where the values of a block go.
+struct Weighed<'a> {
+    attention: &'a Attention,
+    queries: &'a Queries<'a>,
+    block: usize,
+    /// `[queries, 128]`, the block's being the first 32 of each.
+    weights: &'a [f32],
+    /// `[queries, head_dim]`.
+    sums: &'a mut [f32],
+}
+
+/// Adds `weights . values` to the sums of all queries.
+#[inline(always)]
+fn weigh_all<S: Simd, N: Numbers<S>>(
+    s: S,
+    values: N,
+    next: *const u8,
+    wide: &mut [f32],
+    mut out: Weighed<'_>,
+) {
+    let dim = out.attention.head_dim;
+    if out.queries.positions.len() <= few::<S>() {
+        runs(s, values, next, &mut out);
+    } else {
+        let wide = &mut wide[..dim * BLOCK];
+        widen(s, values, next, dim, wide);
+        runs(s, Singles { x: wide, width: dim }, wide.as_ptr().cast(), &mut out);
+    }
+}
+
+/// Queries side by side that see the same positions of the block are taken together.
+#[inline(always)]
+fn runs<S: Simd, N: Numbers<S>>(s: S, values: N, next: *const u8, out: &mut Weighed<'_>) {
+    let dim = out.attention.head_dim;
+    let together = if const { S::REGISTERS == 0 } { 1 } else { TOGETHER };
+    let sees = |p: usize| seen(out.attention, p, out.block, BLOCK);
+    let mut i = 0;
+    while let Some(&p) = out.queries.positions.get(i) {
+        let seen = sees(p);
+        let more = out.queries.positions[i + 1..].iter().take(together - 1);
+        let run = 1 + more.take_while(|p| sees(**p) == seen).count();
+        let weights = &out.weights[i * STRIP..];
+        let sums = &mut out.sums[i * dim..(i + run) * dim];
+        if const { S::REGISTERS == 0 } {
+            weigh_run::<S, N, 1>(s, &seen, weights, values, next, sums);
+        } else {
+            match run {
+                4 => weigh_run::<S, N, 4>(s, &seen, weights, values, next, sums),
+                3 => weigh_run::<S, N, 3>(s, &seen, weights, values, next, sums),
+                2 => weigh_run::<S, N, 2>(s, &seen, weights, values, next, sums),
+                _ => weigh_run::<S, N, 1>(s, &seen, weights, values, next, sums),
+            }
+        }
+        i += run;
+    }
+}
+
+/// Adds `weights . values` to the sums of `Q` queries.
+#[inline(always)]
+fn weigh_run<S: Simd, N: Numbers<S>, const Q: usize>(
+    s: S,
+    seen: &Range<usize>,
+    weights: &[f32],
+    values: N,
+    next: *const u8,
+    sums: &mut [f32],
+) {
+    let dim = sums.len() / Q;
+    let mut d = 0;
+    while const { S::REGISTERS == 32 } && d + 4 * S::LANES <= dim {
+        weigh::<S, N, Q, 4>(s, seen, weights, values, next, d, sums);
+        d += 4 * S::LANES;
+    }
+    while const { S::REGISTERS == 16 } && d + 2 * S::LANES <= dim {
+        weigh::<S, N, Q, 2>(s, seen, weights, values, next, d, sums);
+        d += 2 * S::LANES;
+    }
+    while d < dim {
+        weigh::<S, N, Q, 1>(s, seen, weights, values, next, d, sums);
+        d += S::LANES;
+    }
+}
+
+/// Adds `weights . values[.., d..d + V * LANES]` to the sums: a chain of fma over the positions each.
+#[inline(always)]
+fn weigh<S: Simd, N: Numbers<S>, const Q: usize, const V: usize>(
+    s: S,
+    seen: &Range<usize>,
+    weights: &[f32],
+    values: N,
+    next: *const u8,
+    d: usize,
+    sums: &mut [f32],
+) {
+    let dim = sums.len() / Q;
+    let mut of = [&weights[..0]; Q];
+    unroll!(i < Q of 4 { of[i] = &weights[i * STRIP..i * STRIP + seen.end]; });
+    let mut acc = [[s.splat(0.0); V]; Q];
+    unroll!(i < Q of 4 {
+        unroll!(v < V of 4 { acc[i][v] = s.load(&sums[i * dim + d + v * S::LANES..]); });
+    });
+    for at in seen.clone() {
+        ask::<S, N>(s, next, at * dim + d, V * S::LANES);
+        let row = values.row(at);
+        let mut x = [s.splat(0.0); V];
+        unroll!(v < V of 4 { x[v] = N::load(s, row, d + v * S::LANES); });
+        unroll!(i < Q of 4 {
+            let w = s.splat(of[i][at]);
+            unroll!(v < V of 4 { acc[i][v] = s.fma(w, x[v], acc[i][v]); });
+        });
+    }
+    unroll!(i < Q of 4 {
+        unroll!(v < V of 4 { s.store(acc[i][v], &mut sums[i * dim + d + v * S::LANES..]); });
+    });
 }
 
 /// `e^x` of one number, with the bits that a vector's lane would have.

@@ -6,6 +6,7 @@
 pub mod attend;
 pub mod float;
 pub mod linear;
+pub mod numbers;
 pub mod row;
 #[cfg(test)]
 mod tests;
@@ -15,8 +16,9 @@ use cera_quant::Type;
 
 use crate::Tier;
 use crate::format::ActGroup;
-use attend::{Cache, Queries, Scratch};
+use attend::{Queries, Scratch, State, finish, spans};
 use linear::Input;
+use numbers::Cache;
 
 /// Rows `first..first + rows` of the input times one panel: `(panel, input, first, rows, out [rows, 16])`.
 pub type PanelFn = fn(&[u8], &Input<'_>, usize, usize, &mut [f32]);
@@ -37,8 +39,10 @@ pub struct Kernels {
     pub rope: fn(RopeStyle, usize, &[f32], &[f32], &mut [f32]),
     /// [`row::to_f16`].
     pub to_f16: fn(&[f32], &mut [u16]),
-    /// [`attend::attend`].
-    pub attend: fn(&Attention, &Cache<'_>, &Queries<'_>, &mut Scratch, &mut [f32]),
+    /// [`attend::span`].
+    pub span: fn(&Attention, &Cache<'_>, &Queries<'_>, usize, &mut Scratch),
+    /// [`attend::merge`].
+    pub merge: fn(&State, &[f32], &mut State, &mut [f32]),
     /// The panel kernel of a type, if there is one.
     pub panel: fn(Type) -> Option<PanelFn>,
 }
@@ -58,6 +62,32 @@ impl Kernels {
             Tier::Neon => crate::simd::neon::Neon::detect().map(neon::table),
             #[cfg(not(target_arch = "aarch64"))]
             Tier::Neon => None,
+        }
+    }
+}
+
+impl Kernels {
+    /// Attention over all spans: `out [queries, head_dim]` = softmax(q . k * scale) v.
+    pub fn attend(
+        &self,
+        attention: &Attention,
+        cache: &Cache<'_>,
+        queries: &Queries<'_>,
+        scratch: &mut Scratch,
+        out: &mut [f32],
+    ) {
+        let (dim, n) = (attention.head_dim, queries.positions.len());
+        scratch.totals[..n].fill(State::EMPTY);
+        for span in spans(attention, queries.positions) {
+            (self.span)(attention, cache, queries, span, scratch);
+            let Scratch { states, sums, totals, .. } = &mut *scratch;
+            let of = states.iter().zip(sums.chunks_exact(dim)).zip(totals);
+            for (((state, sums), total), out) in of.zip(out.chunks_exact_mut(dim)) {
+                (self.merge)(state, sums, total, out);
+            }
+        }
+        for (total, out) in scratch.totals.iter().zip(out.chunks_exact_mut(dim)) {
+            finish(total, out);
         }
     }
 }
@@ -105,11 +135,17 @@ macro_rules! tier {
                         (style: RopeStyle, head_dim: usize, cos: &[f32], sin: &[f32], x: &mut [f32])
                     ),
                     to_f16: shell!($S, $features, row::to_f16, (x: &[f32], out: &mut [u16])),
-                    attend: shell!(
+                    span: shell!(
                         $S,
                         $features,
-                        attend::attend,
-                        (a: &Attention, cache: &Cache<'_>, q: &Queries<'_>, scratch: &mut Scratch, out: &mut [f32])
+                        attend::span,
+                        (a: &Attention, cache: &Cache<'_>, q: &Queries<'_>, span: usize, scratch: &mut Scratch)
+                    ),
+                    merge: shell!(
+                        $S,
+                        $features,
+                        attend::merge,
+                        (span: &State, sums: &[f32], total: &mut State, out: &mut [f32])
                     ),
                     panel,
                 }

@@ -4,8 +4,9 @@ use cera_backend::{BLOCK, BlockId};
 use cera_plan::{Act, Attention, RopeStyle};
 use cera_quant::Type;
 
-use super::attend::{Cache, Queries, Scratch, Stored};
+use super::attend::{Queries, Scratch};
 use super::linear::Input;
+use super::numbers::{Cache, Stored};
 use super::{Kernels, PanelFn};
 use crate::Tier;
 use crate::format::{ActGroup, GROUP, PANEL, QUAD};
@@ -437,6 +438,11 @@ fn test_cache(heads: usize, dim: usize, positions: usize, random: &mut Random) -
     c
 }
 
+/// Rows element by element: `[len / n, n]` of `[n, len / n]`.
+fn side_by_side(x: &[f32], n: usize) -> Vec<f32> {
+    (0..x.len()).map(|i| x[i % n * (x.len() / n) + i / n]).collect()
+}
+
 #[test]
 fn attention_agrees_with_plain_softmax_and_does_not_depend_on_the_other_queries() {
     let mut random = Random(6);
@@ -460,12 +466,12 @@ fn attention_agrees_with_plain_softmax_and_does_not_depend_on_the_other_queries(
             let mut scratch = Scratch::new(16, dim);
             let mut out = vec![0.0; n * dim];
             let queries = Queries {
-                q: &q[from * dim..(from + n) * dim],
+                q: &side_by_side(&q[from * dim..(from + n) * dim], n),
                 positions: &at[from..from + n],
                 blocks: &c.blocks,
                 kv_head: 1,
             };
-            (k.attend)(&attention, &cache, &queries, &mut scratch, &mut out);
+            k.attend(&attention, &cache, &queries, &mut scratch, &mut out);
             out
         };
         let together = same_bits("attend", |k| run(k, 0, at.len()));
@@ -505,7 +511,7 @@ fn attention_keeps_a_nan_in_a_query() {
         let mut out = vec![0.0; dim];
         let queries = Queries { q: &q, positions: &[599], blocks: &c.blocks, kv_head: 0 };
         let k = Kernels::new(tier).unwrap();
-        (k.attend)(&attention, &c.stored(), &queries, &mut Scratch::new(1, dim), &mut out);
+        k.attend(&attention, &c.stored(), &queries, &mut Scratch::new(1, dim), &mut out);
         assert!(out.iter().all(|v| v.is_nan()), "{tier}");
     }
 }

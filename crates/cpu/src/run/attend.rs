@@ -3,10 +3,14 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use cera_backend::Error;
 use cera_plan::{Attention, KvLayer, Val};
 
 use super::{Core, Local, QUERIES};
-use crate::kernels::attend::{Cache, Queries};
+use crate::kernels::attend::{Queries, SPAN, State, finish, spans};
+use crate::kernels::numbers::Cache;
+use crate::pool::Team;
+use crate::shared::{Shared, memory};
 
 /// The operands of an attention op.
 pub(super) struct AttendOp<'a> {
@@ -19,74 +23,194 @@ pub(super) struct AttendOp<'a> {
 /// Some of a sequence's (row, query head) pairs that share a head of the cache.
 struct AttendTask {
     seq: usize,
-    /// The sequence's rows in the step.
-    rows: Range<usize>,
+    /// The first of the sequence's rows in the step.
+    first: usize,
     kv_head: usize,
     /// Pairs of the sequence, counted row by row.
     pairs: Range<usize>,
+    /// Query heads that share one of the cache.
+    group: usize,
+}
+
+impl AttendTask {
+    /// The row and the query head of a pair.
+    fn place(&self, pair: usize) -> (usize, usize) {
+        (self.first + pair / self.group, self.kv_head * self.group + pair % self.group)
+    }
+}
+
+/// What each row and query head has of each span, where threads have single spans of it.
+pub(super) struct Pieces {
+    /// `[rows, heads, spans]`.
+    states: Shared<State>,
+    /// `[rows, heads, spans, head_dim]`.
+    sums: Shared<f32>,
+}
+
+impl Pieces {
+    /// Room for a row of `heads` that sees all of `positions`.
+    pub(super) fn new(heads: usize, head_dim: usize, positions: usize) -> Result<Pieces, Error> {
+        let (what, spans) = ("attention", positions.div_ceil(SPAN));
+        Ok(Pieces { states: memory(what, &[heads, spans])?, sums: memory(what, &[heads, spans, head_dim])? })
+    }
 }
 
 impl Core {
-    pub(super) fn attend(&self, op: &AttendOp<'_>, claim: &AtomicUsize, local: &mut Local) {
-        let attention = op.attention;
-        let cache = &self.cache[op.layer.index()];
+    pub(super) fn attend(&self, op: &AttendOp<'_>, claim: &AtomicUsize, team: &Team<'_>, local: &mut Local) {
         // SAFETY: the rows' keys and values were stored by an earlier stage.
-        let cache = unsafe { cache.read() };
-        let group = attention.heads / attention.kv_heads;
-        // A task is up to 32 of a sequence's (row, query head) pairs that share a head of the cache. Tasks with the
-        // longest way through the cache are claimed first.
-        let tasks_of = |rows: &Range<usize>| (rows.len() * group).div_ceil(QUERIES) * attention.kv_heads;
-        let tasks: usize = self.step.seqs.iter().map(|(rows, _)| tasks_of(rows)).sum();
+        let cache = unsafe { self.cache[op.layer.index()].read() };
+        let tasks = self.step.seqs.iter().map(|(rows, _)| tasks_of(op.attention, rows)).sum();
+        let seen = spans(op.attention, &self.step.positions);
+        let pieces = self.step.tokens.len() * op.attention.heads * seen.len();
+        let room = self.pieces.states.len().min(self.pieces.sums.len() / op.attention.head_dim);
+        if tasks < 2 * team.threads && seen.len() > 1 && pieces <= room {
+            self.attend_by_span(op, &cache, (tasks, seen), claim, team, local);
+        } else {
+            self.attend_whole(op, &cache, tasks, claim, local);
+        }
+    }
+
+    /// Tasks are claimed whole, those with the longest way through the cache first.
+    fn attend_whole(
+        &self,
+        op: &AttendOp<'_>,
+        cache: &Cache<'_>,
+        tasks: usize,
+        claim: &AtomicUsize,
+        local: &mut Local,
+    ) {
+        let dim = op.attention.head_dim;
         loop {
             let claimed = claim.fetch_add(1, Ordering::Relaxed);
             if claimed >= tasks {
                 return;
             }
-            let mut task = tasks - 1 - claimed;
-            let mut seq = 0;
-            while task >= tasks_of(&self.step.seqs[seq].0) {
-                task -= tasks_of(&self.step.seqs[seq].0);
-                seq += 1;
+            let task = self.task(op.attention, tasks - 1 - claimed);
+            self.gather(op, &task, local);
+            let Local { scratch, queries, positions, attended, .. } = local;
+            let attended = &mut attended[..positions.len() * dim];
+            let queries = self.queries(&task, queries, positions, dim);
+            self.kernels.attend(op.attention, cache, &queries, scratch, attended);
+            for (attended, pair) in attended.chunks_exact(dim).zip(task.pairs.clone()) {
+                let (row, head) = task.place(pair);
+                // SAFETY: this head of the row belongs to this task.
+                unsafe { self.write_head(op.out, row, head, dim) }.copy_from_slice(attended);
             }
-            let rows = self.step.seqs[seq].0.clone();
-            let (first, kv_head) = (task / attention.kv_heads * QUERIES, task % attention.kv_heads);
-            let pairs = first..(first + QUERIES).min(rows.len() * group);
-            let task = AttendTask { seq, rows, kv_head, pairs };
-            self.attend_task(op, &task, &cache, local);
         }
     }
 
-    fn attend_task(&self, op: &AttendOp<'_>, task: &AttendTask, cache: &Cache<'_>, local: &mut Local) {
-        let dim = op.attention.head_dim;
-        let group = op.attention.heads / op.attention.kv_heads;
-        let n = task.pairs.len();
-        // Where each pair's head lies: (row, first element).
-        let place = |pair: usize| {
-            let (row, head) = (task.rows.start + pair / group, task.kv_head * group + pair % group);
-            (row, head * dim)
-        };
-        local.positions.clear();
-        for (i, pair) in task.pairs.clone().enumerate() {
-            let (row, at) = place(pair);
-            // SAFETY: an earlier stage wrote the row.
-            let q = unsafe { self.read(op.q, row..row + 1) };
-            local.queries[i * dim..(i + 1) * dim].copy_from_slice(&q[at..at + dim]);
-            local.positions.push(self.step.positions[row]);
+    /// A span of a task is claimed at a time, and merged with the row's other spans when all are done.
+    fn attend_by_span(
+        &self,
+        op: &AttendOp<'_>,
+        cache: &Cache<'_>,
+        (tasks, seen): (usize, Range<usize>),
+        claim: &AtomicUsize,
+        team: &Team<'_>,
+        local: &mut Local,
+    ) {
+        let (dim, heads) = (op.attention.head_dim, op.attention.heads);
+        let piece =
+            |row: usize, head: usize, span: usize| (row * heads + head) * seen.len() + span - seen.start;
+        loop {
+            let claimed = claim.fetch_add(1, Ordering::Relaxed);
+            if claimed >= tasks * seen.len() {
+                break;
+            }
+            let task = self.task(op.attention, claimed / seen.len());
+            let span = seen.start + claimed % seen.len();
+            self.gather(op, &task, local);
+            let Local { scratch, queries, positions, .. } = &mut *local;
+            if !spans(op.attention, positions).contains(&span) {
+                continue;
+            }
+            let queries = self.queries(&task, queries, positions, dim);
+            (self.kernels.span)(op.attention, cache, &queries, span, scratch);
+            let sums = scratch.sums.chunks_exact(dim);
+            for ((sums, state), pair) in sums.zip(&scratch.states).zip(task.pairs.clone()) {
+                let (row, head) = task.place(pair);
+                let at = piece(row, head, span);
+                // SAFETY: this span of the row and head belongs to this task.
+                unsafe {
+                    self.pieces.states.put(at, *state);
+                    self.pieces.sums.write(at * dim..(at + 1) * dim).copy_from_slice(sums);
+                }
+            }
         }
-        let queries = Queries {
-            q: &local.queries[..n * dim],
-            positions: &local.positions,
-            blocks: self.step.blocks_of(task.seq),
-            kv_head: task.kv_head,
-        };
-        let attended = &mut local.attended[..n * dim];
-        (self.kernels.attend)(op.attention, cache, &queries, &mut local.scratch, attended);
-        for (attended, pair) in attended.chunks_exact(dim).zip(task.pairs.clone()) {
-            let (row, at) = place(pair);
-            let (region, lies) = self.place(op.out, row..row + 1);
-            // SAFETY: this head of the row belongs to this task.
-            let out = unsafe { region.write(lies.start + at..lies.start + at + dim) };
-            out.copy_from_slice(attended);
+        team.barrier();
+        for i in team.share(self.step.tokens.len() * heads) {
+            let (row, head) = (i / heads, i % heads);
+            let spans = spans(op.attention, &self.step.positions[row..row + 1]);
+            let pieces = piece(row, head, spans.start)..piece(row, head, spans.end);
+            // SAFETY: written before the barrier.
+            let (states, sums) = unsafe {
+                let sums = pieces.start * dim..pieces.end * dim;
+                (self.pieces.states.read(pieces), self.pieces.sums.read(sums))
+            };
+            // SAFETY: heads of rows are shared out.
+            let out = unsafe { self.write_head(op.out, row, head, dim) };
+            let mut total = State::EMPTY;
+            for (state, sums) in states.iter().zip(sums.chunks_exact(dim)) {
+                (self.kernels.merge)(state, sums, &mut total, out);
+            }
+            finish(&total, out);
         }
     }
+
+    /// The task of a number.
+    fn task(&self, attention: &Attention, mut number: usize) -> AttendTask {
+        let group = attention.heads / attention.kv_heads;
+        let mut seq = 0;
+        while number >= tasks_of(attention, &self.step.seqs[seq].0) {
+            number -= tasks_of(attention, &self.step.seqs[seq].0);
+            seq += 1;
+        }
+        let rows = &self.step.seqs[seq].0;
+        let (first, kv_head) = (number / attention.kv_heads * QUERIES, number % attention.kv_heads);
+        let pairs = first..(first + QUERIES).min(rows.len() * group);
+        AttendTask { seq, first: rows.start, kv_head, pairs, group }
+    }
+
+    /// Copies a task's queries side by side, element by element, and their positions.
+    fn gather(&self, op: &AttendOp<'_>, task: &AttendTask, local: &mut Local) {
+        let (dim, n) = (op.attention.head_dim, task.pairs.len());
+        local.positions.clear();
+        for (i, pair) in task.pairs.clone().enumerate() {
+            let (row, head) = task.place(pair);
+            // SAFETY: an earlier stage wrote the row.
+            let q = unsafe { self.read(op.q, row..row + 1) };
+            for (to, q) in local.queries[i..].iter_mut().step_by(n).zip(&q[head * dim..(head + 1) * dim]) {
+                *to = *q;
+            }
+            local.positions.push(self.step.positions[row]);
+        }
+    }
+
+    fn queries<'a>(
+        &'a self,
+        task: &AttendTask,
+        q: &'a [f32],
+        positions: &'a [usize],
+        dim: usize,
+    ) -> Queries<'a> {
+        let (q, blocks) = (&q[..positions.len() * dim], self.step.blocks_of(task.seq));
+        Queries { q, positions, blocks, kv_head: task.kv_head }
+    }
+
+    /// A head of a row, to write.
+    ///
+    /// # Safety
+    /// No other thread reads or writes it while the slice lives.
+    #[allow(clippy::mut_from_ref)] // see `Shared::write`
+    unsafe fn write_head(&self, out: Val, row: usize, head: usize, dim: usize) -> &mut [f32] {
+        let (region, lies) = self.place(out, row..row + 1);
+        let at = lies.start + head * dim;
+        // SAFETY: the caller's promise.
+        unsafe { region.write(at..at + dim) }
+    }
+}
+
+/// Tasks of a sequence's rows: up to [`QUERIES`] (row, query head) pairs that share a head of the cache each.
+fn tasks_of(attention: &Attention, rows: &Range<usize>) -> usize {
+    (rows.len() * attention.heads / attention.kv_heads).div_ceil(QUERIES) * attention.kv_heads
 }

@@ -22,11 +22,11 @@ use crate::kernels::attend::Scratch;
 use crate::pool::{Pool, Team};
 use crate::shared::{Shared, memory};
 use crate::stage::{NAME, Prep, Stage, Stages};
-use attend::AttendOp;
+use attend::{AttendOp, Pieces};
 use linear::ROW_BLOCK;
 
 /// Query rows of one attention task.
-const QUERIES: usize = 32;
+const QUERIES: usize = 64;
 
 /// A plan ready to run on the CPU.
 pub struct Runner {
@@ -45,6 +45,7 @@ struct Core {
     all: Shared<f32>,
     wanted: Shared<f32>,
     prepared: Prepared,
+    pieces: Pieces,
     locals: Shared<Local>,
     /// Cosines and sines of the step's positions, for each rotation: `[rows, pairs]` each.
     turns: Vec<(Shared<f32>, Shared<f32>)>,
@@ -162,6 +163,11 @@ impl Runner {
         let threads = pool.threads();
         let widest = plan.values.iter().map(|v| v.width).max().unwrap_or(0);
         let head = plan.kv.iter().map(|l| l.head_dim).max().unwrap_or(0);
+        let heads = plan.ops.iter().map(|op| match op {
+            Op::Attend { attention, .. } => attention.heads,
+            _ => 0,
+        });
+        let heads = heads.max().unwrap_or(0);
         let widest_input = |precise: bool| {
             let inputs = stages.stages.iter().filter_map(|s| match s {
                 Stage::Linear(l) if l.precise || !precise => Some(plan.values[l.x.index()].width),
@@ -200,6 +206,7 @@ impl Runner {
             all: memory("activations", &[rows, arena.all_columns])?,
             wanted: memory("logits", &[rows, arena.wanted_columns])?,
             prepared: Prepared::new(rows, cols, precise)?,
+            pieces: Pieces::new(heads, head, kv.blocks * BLOCK)?,
             locals: Shared::new(locals),
             turns,
             claims: stages.stages.iter().map(|_| AtomicUsize::new(0)).collect(),
@@ -396,7 +403,7 @@ impl Core {
             Stage::Linear(linear) => self.linear(linear, &self.claims[i], team, local),
             Stage::Attend { out, q, layer, attention } => {
                 let op = AttendOp { out: *out, q: *q, layer: *layer, attention };
-                self.attend(&op, &self.claims[i], local);
+                self.attend(&op, &self.claims[i], team, local);
             }
             by_row => {
                 let n = match by_row {
