@@ -1,7 +1,11 @@
 //! A panel of 16 rows of a quantized matrix times the step's rows.
 //!
-//! One shape serves decode and prefill: unpack a group of the panel once, dot it with up to `T` rows of
-//! activations. Each output element is one sequence of operations over the columns, whatever `T` is.
+//! One shape serves decode and prefill: unpack a group of the panel once, dot it with a tile of `T` rows of
+//! activations. Where there are several tiles, groups are unpacked into a buffer for all of them, some columns at a time.
+//! Each output element is one sequence of operations over the columns, whatever `T` is.
+
+use std::mem::MaybeUninit;
+use std::ops::Range;
 
 use crate::format::{ActGroup, Format, GROUP, PANEL, QUAD};
 use crate::simd::{Simd, unroll};
@@ -25,12 +29,72 @@ pub struct Input<'a> {
     pub groups: &'a [ActGroup],
 }
 
-/// Rows `first..first + T` times one panel: `out[t * 16 + row of the panel]`. A tile is whole quads or, where
-/// `T < 4`, rows behind the last quad.
+/// Groups that are unpacked at a time for several tiles: what they take stays in the first cache.
+const CHUNK: usize = 16;
+
+/// Where a tile has a panel's groups from.
+trait Groups<S: Simd, F: Format>: Copy {
+    /// Rows `pass * LANES..` of group `g` of block `b`.
+    fn group(self, s: S, b: usize, g: usize, pass: usize) -> F::Group<S>;
+}
+
+/// A panel whose groups are unpacked as they are needed.
+#[derive(Clone, Copy)]
+struct Packed<'a> {
+    panel: &'a [u8],
+    /// How far ahead of that memory is asked for.
+    ahead: usize,
+}
+
+impl<S: Simd, F: Format> Groups<S, F> for Packed<'_> {
+    /// Asks for what comes later with the first pass.
+    #[inline(always)]
+    fn group(self, s: S, b: usize, g: usize, pass: usize) -> F::Group<S> {
+        let block = &self.panel[b * F::PANEL_BYTES..(b + 1) * F::PANEL_BYTES];
+        if pass == 0 {
+            // The panel streams from memory. The hardware's own prefetch stops at every page.
+            let share = F::PANEL_BYTES / F::GROUPS;
+            let ahead = block.as_ptr().wrapping_add(g * share + self.ahead);
+            let mut line = 0;
+            while line < share {
+                s.prefetch(ahead.wrapping_add(line));
+                line += 64;
+            }
+        }
+        F::unpack(s, block, g, pass * S::LANES)
+    }
+}
+
+/// Groups that were unpacked before.
+struct Unpacked<'a, G> {
+    /// `[groups of the chunk, passes]`.
+    groups: &'a [[MaybeUninit<G>; 4]; CHUNK],
+}
+
+impl<G> Clone for Unpacked<'_, G> {
+    #[inline(always)]
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<G> Copy for Unpacked<'_, G> {}
+
+impl<S: Simd, F: Format> Groups<S, F> for Unpacked<'_, F::Group<S>> {
+    #[inline(always)]
+    fn group(self, _s: S, b: usize, g: usize, pass: usize) -> F::Group<S> {
+        // SAFETY: `several_tiles` writes the groups of a chunk before it hands them out.
+        unsafe { self.groups[(b * F::GROUPS + g) % CHUNK][pass].assume_init() }
+    }
+}
+
+/// Rows `first..first + T` times blocks of one panel, added to what `out` has if there are blocks before:
+/// `out[t * 16 + row of the panel]`. A tile is whole quads or, where `T < 4`, rows behind the last quad.
 #[inline(always)]
 fn tile<S: Simd, F: Format, const T: usize>(
     s: S,
-    panel: &[u8],
+    blocks: Range<usize>,
+    from: impl Groups<S, F>,
     x: &Input<'_>,
     first: usize,
     out: &mut [f32],
@@ -42,26 +106,23 @@ fn tile<S: Simd, F: Format, const T: usize>(
     let mut bundles = [&x.groups[..0]; 4];
     for (i, bundle) in bundles.iter_mut().enumerate().take(T / together) {
         let at = (first + i * together) * per_row;
-        *bundle = &x.groups[at..at + together * per_row];
+        *bundle = &x.groups[at..at + together * per_row][..together * F::GROUPS * blocks.end];
     }
     let mut acc = [[s.splat(0.0); T]; 4];
-    for (b, block) in panel.chunks_exact(F::PANEL_BYTES).take(per_row / F::GROUPS).enumerate() {
+    if blocks.start > 0 {
+        unroll!(t < T of 16 {
+            unroll!(p < passes of 4 { acc[p][t] = s.load(&out[t * PANEL + p * S::LANES..]); });
+        });
+    }
+    for b in blocks {
+        // A loop of its own: what all groups of a block share is done once.
         for g in 0..F::GROUPS {
-            // The panel streams from memory. The hardware's own prefetch stops at every page.
-            let share = F::PANEL_BYTES / F::GROUPS;
-            let distance = if T < QUAD { AHEAD } else { NEAR };
-            let ahead = block.as_ptr().wrapping_add(g * share + distance);
-            let mut line = 0;
-            while line < share {
-                s.prefetch(ahead.wrapping_add(line));
-                line += 64;
-            }
             let at = (b * F::GROUPS + g) * together;
             unroll!(p < passes of 4 {
-                let w = F::unpack(s, block, g, p * S::LANES);
+                let w = from.group(s, b, g, p);
                 let mut at = at;
                 unroll!(t < T of 16 {
-                    // SAFETY: `at` is below `per_row * together`, the length of every bundle.
+                    // SAFETY: `at` is below `blocks.end * GROUPS * together`, the length of every bundle.
                     let a = unsafe { bundles[t / together].get_unchecked(at + t % together) };
                     acc[p][t] = F::accumulate(s, &w, a, acc[p][t]);
                     if t % QUAD == QUAD - 1 {
@@ -88,29 +149,64 @@ pub fn panel<S: Simd, F: Format>(
     rows: usize,
     out: &mut [f32],
 ) {
+    let blocks = 0..x.cols / F::TYPE.block_len();
+    let packed = Packed { panel, ahead: if rows < QUAD { AHEAD } else { NEAR } };
     let quads = (x.rows / QUAD * QUAD).saturating_sub(first).min(rows);
     let mut r = 0;
     if const { S::LANES == PANEL && S::REGISTERS == 32 } {
-        // One register holds a column of sums: 16 of them hold those of a tile.
+        // One register holds a column of sums: 16 of them hold those of a tile, and others its weights, for so many rows that
+        // unpacking hardly shows.
         while r + 16 <= quads {
-            tile::<S, F, 16>(s, panel, x, first + r, &mut out[r * PANEL..]);
+            tile::<S, F, 16>(s, blocks.clone(), packed, x, first + r, &mut out[r * PANEL..]);
             r += 16;
         }
         if r + 8 <= quads {
-            tile::<S, F, 8>(s, panel, x, first + r, &mut out[r * PANEL..]);
+            tile::<S, F, 8>(s, blocks.clone(), packed, x, first + r, &mut out[r * PANEL..]);
             r += 8;
         }
+    } else if const { S::REGISTERS > 0 } && quads > QUAD {
+        several_tiles::<S, F>(s, packed, x, first, quads, out);
+        r = quads;
     }
     while r + 4 <= quads {
-        tile::<S, F, 4>(s, panel, x, first + r, &mut out[r * PANEL..]);
+        tile::<S, F, 4>(s, blocks.clone(), packed, x, first + r, &mut out[r * PANEL..]);
         r += 4;
     }
     if const { S::REGISTERS > 0 } && r + 2 <= rows {
-        tile::<S, F, 2>(s, panel, x, first + r, &mut out[r * PANEL..]);
+        tile::<S, F, 2>(s, blocks.clone(), packed, x, first + r, &mut out[r * PANEL..]);
         r += 2;
     }
     while r < rows {
-        tile::<S, F, 1>(s, panel, x, first + r, &mut out[r * PANEL..]);
+        tile::<S, F, 1>(s, blocks.clone(), packed, x, first + r, &mut out[r * PANEL..]);
         r += 1;
+    }
+}
+
+/// Whole quads of rows times one panel, whose groups are unpacked once for all of them.
+#[inline(always)]
+fn several_tiles<S: Simd, F: Format>(
+    s: S,
+    packed: Packed<'_>,
+    x: &Input<'_>,
+    first: usize,
+    rows: usize,
+    out: &mut [f32],
+) {
+    let passes = PANEL / S::LANES;
+    let all = x.cols / F::TYPE.block_len();
+    let mut unpacked = [[const { MaybeUninit::<F::Group<S>>::uninit() }; 4]; CHUNK];
+    for from in (0..all).step_by(CHUNK / F::GROUPS) {
+        let blocks = from..(from + CHUNK / F::GROUPS).min(all);
+        for b in blocks.clone() {
+            for g in 0..F::GROUPS {
+                for (pass, to) in unpacked[(b * F::GROUPS + g) % CHUNK].iter_mut().enumerate().take(passes) {
+                    to.write(Groups::<S, F>::group(packed, s, b, g, pass));
+                }
+            }
+        }
+        let chunk = Unpacked { groups: &unpacked };
+        for r in (0..rows).step_by(QUAD) {
+            tile::<S, F, QUAD>(s, blocks.clone(), chunk, x, first + r, &mut out[r * PANEL..]);
+        }
     }
 }
