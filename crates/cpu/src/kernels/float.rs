@@ -149,8 +149,10 @@ fn rows<S: Simd, W: Float, const R: usize, const T: usize>(
     let cols = x.cols;
     let height = panel.len() / cols;
     let mut sums = [[[0.0; SUMS]; T]; PANEL];
-    for from in (0..cols).step_by(COLUMNS) {
-        let n = COLUMNS.min(cols - from);
+    // One row takes the matrix as it lies in memory.
+    let columns = if T == 1 { cols } else { COLUMNS };
+    for from in (0..cols).step_by(columns) {
+        let n = columns.min(cols - from);
         let x = &x.f[first * cols + from..];
         let mut r = 0;
         while r + R <= height {
@@ -197,7 +199,12 @@ pub fn panel<S: Simd, W: Float>(
         r += 3;
     }
     while r < count {
-        rows::<S, W, 4, 1>(s, w, x, first + r, &mut out[r * PANEL..]);
+        if const { S::LANES < 8 } {
+            rows::<S, W, 4, 1>(s, w, x, first + r, &mut out[r * PANEL..]);
+        } else {
+            // A chain of fma is as fast as memory, and one stream of memory faster than four: 37 GB/s on a Zen 5 core, not 29.
+            rows::<S, W, 1, 1>(s, w, x, first + r, &mut out[r * PANEL..]);
+        }
         r += 1;
     }
 }

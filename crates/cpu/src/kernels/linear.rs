@@ -11,8 +11,8 @@ use crate::format::{ActGroup, Format, GROUP, PANEL, QUAD};
 use crate::simd::{Simd, unroll};
 
 /// Bytes between what is read of a panel and what is asked of memory. Measured on a Zen 5 core, one row of activations,
-/// matrices in memory: 35 to 40 GB/s at 4 KiB or without, 50 at 16 KiB.
-pub const AHEAD: usize = 16 << 10;
+/// matrices of ten times the last cache: 38 GB/s at 8 KiB, 36 at 4, 34 at 16 or 32, 24 to 34 (by format) without.
+pub const AHEAD: usize = 8 << 10;
 /// The same where many rows share what is read: the next panel may be in the cache already.
 const NEAR: usize = 4 << 10;
 
