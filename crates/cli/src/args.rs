@@ -37,6 +37,30 @@ pub struct ModelArgs {
     pub pre: Option<String>,
 }
 
+impl ModelArgs {
+    /// All but the model itself, in the words that another process takes.
+    pub fn words(&self) -> Vec<String> {
+        let ModelArgs { model: _, device, threads, cpu_tier, context, chunk, cache_type, pre } = self;
+        let number = |n: &Option<NonZeroUsize>| n.map(|n| n.to_string());
+        let flags = [
+            ("--device", value_name(device)),
+            ("--threads", number(threads)),
+            ("--cpu-tier", cpu_tier.as_ref().and_then(value_name)),
+            ("--context", number(context)),
+            ("--chunk", number(chunk)),
+            ("--cache-type", value_name(cache_type)),
+            ("--pre", pre.clone()),
+        ];
+        let words = flags.into_iter().filter_map(|(flag, value)| Some([flag.to_owned(), value?]));
+        words.flatten().collect()
+    }
+}
+
+/// A value as its flag takes it.
+fn value_name(value: &impl ValueEnum) -> Option<String> {
+    value.to_possible_value().map(|v| v.get_name().to_owned())
+}
+
 /// What a model runs on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum Device {

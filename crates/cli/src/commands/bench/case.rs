@@ -1,5 +1,6 @@
 //! What is measured, and the least time that the machine allows for it.
 
+use cera_backend::KvType;
 use cera_cpu::Limits;
 use cera_plan::{Plan, RowSet, show};
 use cera_quant::Type;
@@ -111,8 +112,8 @@ impl Bound {
 }
 
 impl Needs {
-    /// Counts a plan.
-    pub fn new(plan: &Plan) -> Needs {
+    /// Counts a plan whose cache keeps its numbers so.
+    pub fn new(plan: &Plan, cache: KvType) -> Needs {
         let (mut row, mut wanted) = (Operations::default(), Operations::default());
         for op in &plan.ops {
             let rows = op.writes().first().map(|v| plan.values[v.index()].rows);
@@ -126,15 +127,22 @@ impl Needs {
                 } += operations;
             }
         }
+        let bytes_each = match cache {
+            KvType::F32 => 4.0,
+            KvType::F16 => 2.0,
+            // 32 bytes and their scale.
+            KvType::Q8_0 => 34.0 / 32.0,
+        };
         Needs {
             weight_bytes: show::Cost::new(plan).read_bytes as f64,
             row,
             wanted,
-            // Keys and values in two bytes each.
             layers: plan
                 .kv
                 .iter()
-                .map(|kv| ((2 * kv.heads * kv.head_dim * 2) as f64, kv.window.unwrap_or(usize::MAX)))
+                .map(|kv| {
+                    (2.0 * bytes_each * (kv.heads * kv.head_dim) as f64, kv.window.unwrap_or(usize::MAX))
+                })
                 .collect(),
         }
     }

@@ -106,7 +106,7 @@ pub fn run(args: &Args, json: bool) -> Result<(), Failure> {
     let backend = model::backend(&args.model)?;
     let model = cera_arch::build(&file).map_err(cera::Error::from)?;
     let own_name = file.metadata().str("general.name").ok().flatten();
-    let needs = Needs::new(&model.plan);
+    let needs = Needs::new(&model.plan, model::options(&args.model).cache);
     let limits = match args.model.device {
         Device::Cpu => {
             let cpu = model::cpu(args.model.threads, args.model.cpu_tier)?;
@@ -155,6 +155,7 @@ pub fn run(args: &Args, json: bool) -> Result<(), Failure> {
                 report::head(&mut out, &about)?;
             }
             report::columns(&mut out, &about, "tokens/s")?;
+            out.flush()?;
         }
         for cases in &depths {
             let done = at_depth(&mut engine, args, cases, &peers, job, &answering)?;

@@ -7,7 +7,7 @@ use clap::CommandFactory;
 
 use super::measure::Random;
 use super::process::{Fault, seconds_to_line};
-use crate::args::{Device, ModelArgs};
+use crate::args::ModelArgs;
 
 /// Tokens of the prompt.
 pub const PROMPT: usize = 32;
@@ -27,20 +27,7 @@ pub fn seconds(model: &Path, args: &ModelArgs, vocabulary: usize) -> Result<f64,
     }
     command.arg("run").arg("-m").arg(model).args(["--ids", &ids.join(",")]);
     command.args(["-n", "1", "--temp", "0", "--ignore-eos", "--json"]);
-    if args.device == Device::Reference {
-        command.args(["--device", "reference"]);
-    }
-    for (flag, value) in [("-t", args.threads), ("-c", args.context), ("--chunk", args.chunk)] {
-        if let Some(value) = value {
-            command.args([flag, &value.to_string()]);
-        }
-    }
-    if let Some(tier) = args.cpu_tier {
-        command.args(["--cpu-tier", tier.name()]);
-    }
-    if let Some(pre) = &args.pre {
-        command.args(["--pre", pre]);
-    }
+    command.args(args.words());
     // The answer is one line, printed when its only token is there; then the process tidies up.
     seconds_to_line(&mut command, &|line| line.starts_with('{'))
 }
