@@ -6,6 +6,7 @@
 use std::hint::black_box;
 
 use crate::Tier;
+use crate::kernels::linear::AHEAD;
 use crate::kernels::shell;
 use crate::simd::{STEPS, Simd, scalar::Scalar, unroll};
 
@@ -26,8 +27,9 @@ pub struct Load {
 
 /// The loads of a tier.
 pub struct Loads {
-    /// Reads every byte once.
-    pub read: fn(&[u8]),
+    /// Reads every byte once: as it comes, and with memory asked ahead as the panel kernels ask. Which is faster depends
+    /// on the processor.
+    pub read: [fn(&[u8]); 2],
     /// The multiply-add of bytes that the tier's panel kernels are made of.
     pub int8: Load,
     /// Multiply-adds of f32, as the float kernels and attention use them.
@@ -41,7 +43,10 @@ impl Loads {
     pub fn new(tier: Tier) -> Option<Loads> {
         match tier {
             Tier::Scalar => Some(Loads {
-                read: shell!(Scalar, [], read, (bytes: &[u8])),
+                read: [
+                    shell!(Scalar, [], read::<_, false>, (bytes: &[u8])),
+                    shell!(Scalar, [], read::<_, true>, (bytes: &[u8])),
+                ],
                 int8: Load { run: shell!(Scalar, [], int8, (rounds: u64)), operations: 2 * 4 * 8 * 16 },
                 f32: Load {
                     run: shell!(Scalar, [], float::<_, CHAINS>, (rounds: u64)),
@@ -65,10 +70,15 @@ impl Loads {
 
 /// Reads every byte once, into sums that nothing waits for.
 #[inline(always)]
-fn read<S: Simd>(s: S, bytes: &[u8]) {
+fn read<S: Simd, const ASK: bool>(s: S, bytes: &[u8]) {
     let width = 4 * S::LANES;
     let mut acc = [s.splat_b(0); 8];
     for piece in bytes.chunks_exact(PIECE) {
+        if ASK {
+            for line in (0..PIECE).step_by(64) {
+                s.prefetch(piece.as_ptr().wrapping_add(line + AHEAD));
+            }
+        }
         for part in piece.chunks_exact(8 * width) {
             unroll!(i < 8 of 8 { acc[i] = s.or_b(acc[i], s.load_b(&part[i * width..])); });
         }
@@ -114,7 +124,10 @@ mod x86 {
     /// Loads of AVX2.
     pub fn avx2(_proof: Avx2) -> Loads {
         Loads {
-            read: shell!(Avx2, ["avx2,fma,f16c"], read, (bytes: &[u8])),
+            read: [
+                shell!(Avx2, ["avx2,fma,f16c"], read::<_, false>, (bytes: &[u8])),
+                shell!(Avx2, ["avx2,fma,f16c"], read::<_, true>, (bytes: &[u8])),
+            ],
             int8: Load {
                 run: |rounds| {
                     // SAFETY: the tier's token proves that the processor has AVX2.
@@ -133,7 +146,10 @@ mod x86 {
     /// Loads of AVX-512 with VNNI.
     pub fn avx512(_proof: Avx512) -> Loads {
         Loads {
-            read: shell!(Avx512, ["avx512f,avx512bw,avx512vl,avx512dq,avx512vnni"], read, (bytes: &[u8])),
+            read: [
+                shell!(Avx512, ["avx512f,avx512bw,avx512vl,avx512dq,avx512vnni"], read::<_, false>, (bytes: &[u8])),
+                shell!(Avx512, ["avx512f,avx512bw,avx512vl,avx512dq,avx512vnni"], read::<_, true>, (bytes: &[u8])),
+            ],
             int8: Load {
                 run: |rounds| {
                     // SAFETY: the tier's token proves that the processor has VNNI.
@@ -221,7 +237,10 @@ mod arm {
     /// Loads of NEON with dot products.
     pub fn neon(_proof: Neon) -> Loads {
         Loads {
-            read: shell!(Neon, ["neon,dotprod"], read, (bytes: &[u8])),
+            read: [
+                shell!(Neon, ["neon,dotprod"], read::<_, false>, (bytes: &[u8])),
+                shell!(Neon, ["neon,dotprod"], read::<_, true>, (bytes: &[u8])),
+            ],
             int8: Load {
                 run: shell!(Neon, ["neon,dotprod"], int8_neon::<CHAINS>, (rounds: u64)),
                 operations: 2 * 16 * CHAINS as u64,
@@ -257,7 +276,9 @@ mod tests {
             let loads = Loads::new(tier);
             assert_eq!(loads.is_some(), tier.runs_here(), "{tier}");
             let Some(loads) = loads else { continue };
-            (loads.read)(&[7; 4 * PIECE]);
+            for read in loads.read {
+                read(&[7; 4 * PIECE]);
+            }
             for load in [Some(loads.int8), Some(loads.f32), loads.bf16].into_iter().flatten() {
                 (load.run)(3);
             }

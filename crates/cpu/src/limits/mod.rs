@@ -20,8 +20,11 @@ use crate::stage::NAME;
 use crate::{Cpu, Tier};
 use loads::{Load, Loads, PIECE};
 
-/// Samples of a limit.
-const SAMPLES: usize = 9;
+/// The usual number of samples of a limit, and the least where they take long.
+const SAMPLES: usize = 21;
+const LEAST_SAMPLES: usize = 5;
+/// Seconds after which no more than the least are taken.
+const ENOUGH: f64 = 0.5;
 /// A sample of a peak or a cost takes at least so many seconds: the clock and the start of the threads do not show.
 const SAMPLE: f64 = 0.004;
 /// The buffer that is read is this many times the cache, so that the cache answers for little of it.
@@ -91,7 +94,12 @@ impl Cpu {
         let available = machine.memory.map(|m| m.available);
         let buffer = Buffer::new(buffer_bytes(machine.cache, available), &mut all)?;
         let of_one = buffer_bytes(machine.cache.map(|c| Cache { of_all: c.of_one, ..c }), available);
-        let mut rates = |load: Load| Ok(Rates { one: peak(&mut one, load)?, all: peak(&mut all, load)? });
+        let mut rates = |load: Load| {
+            let of_one = peak(&mut one, load, None)?;
+            // Cores compute without each other's help. Where all do not, something else has some of them.
+            let expected = 0.9 * of_one.best * self.threads as f64;
+            Ok(Rates { one: of_one, all: peak(&mut all, load, Some(expected))? })
+        };
         let int8_tops = rates(loads.int8)?;
         let f32_tflops = rates(loads.f32)?;
         let bf16_tflops = loads.bf16.map(rates).transpose()?;
@@ -163,28 +171,35 @@ fn share(bytes: usize, thread: usize, threads: usize) -> Range<usize> {
     pieces * thread / threads * PIECE..pieces * (thread + 1) / threads * PIECE
 }
 
-/// Gigabytes a second.
-fn bandwidth(pool: &mut Pool, read: fn(&[u8]), buffer: &Buffer, bytes: usize) -> Result<Measured, Error> {
+/// Gigabytes a second, of the faster way to read.
+fn bandwidth(
+    pool: &mut Pool,
+    ways: [fn(&[u8]); 2],
+    buffer: &Buffer,
+    bytes: usize,
+) -> Result<Measured, Error> {
     let bytes = bytes.min(buffer.0.len()) / PIECE * PIECE;
-    let mut pass = |_| {
-        run(pool, &|team| {
-            read(&buffer.0[share(bytes, team.thread, team.threads)]);
-        })
+    let mut of = |read: fn(&[u8])| {
+        let mut pass = |_| run(pool, &|team| read(&buffer.0[share(bytes, team.thread, team.threads)]));
+        pass(1)?;
+        Ok(rate(samples(1, f64::INFINITY, &mut pass)?, bytes as f64 * 1e-9))
     };
-    pass(1)?;
-    Ok(rate(samples(1, &mut pass)?, bytes as f64 * 1e-9))
+    let [plain, ahead] = [of(ways[0])?, of(ways[1])?];
+    Ok(if plain.best > ahead.best { plain } else { ahead })
 }
 
-/// 10^12 operations a second, over all threads of the pool.
-fn peak(pool: &mut Pool, load: Load) -> Result<Measured, Error> {
+/// 10^12 operations a second, over all threads of the pool. Samples go on for a while where they stay below what is
+/// expected.
+fn peak(pool: &mut Pool, load: Load, expected: Option<f64>) -> Result<Measured, Error> {
     // On this thread alone: where others have the cores, a step of the pool takes long with nothing in it.
     let rounds = units(&mut |rounds| {
         (load.run)(rounds);
         Ok(())
     })?;
-    let operations = load.operations as f64 * pool.threads() as f64;
-    let seconds = samples(rounds, &mut |rounds| run(pool, &|_| (load.run)(rounds)))?;
-    Ok(rate(seconds, operations * 1e-12))
+    let operations = load.operations as f64 * pool.threads() as f64 * 1e-12;
+    let seconds = expected.map_or(f64::INFINITY, |rate| operations / rate);
+    let seconds = samples(rounds, seconds, &mut |rounds| run(pool, &|_| (load.run)(rounds)))?;
+    Ok(rate(seconds, operations))
 }
 
 fn barrier(pool: &mut Pool) -> Result<Measured, Error> {
@@ -195,12 +210,12 @@ fn barrier(pool: &mut Pool) -> Result<Measured, Error> {
             }
         })
     };
-    Ok(cost(samples(units(&mut barriers)?, &mut barriers)?))
+    Ok(cost(samples(units(&mut barriers)?, f64::INFINITY, &mut barriers)?))
 }
 
 fn wake(pool: &mut Pool) -> Result<Measured, Error> {
     let mut steps = |n| (0..n).try_for_each(|_| run(pool, &|_| {}));
-    Ok(cost(samples(units(&mut steps)?, &mut steps)?))
+    Ok(cost(samples(units(&mut steps)?, f64::INFINITY, &mut steps)?))
 }
 
 fn wake_asleep(pool: &mut Pool) -> Result<Measured, Error> {
@@ -225,9 +240,20 @@ fn units(run: Run<'_>) -> Result<u64, Error> {
     Ok(units)
 }
 
-/// Seconds of one unit, several times.
-fn samples(units: u64, run: Run<'_>) -> Result<Vec<f64>, Error> {
-    (0..SAMPLES).map(|_| Ok(seconds(units, run)? / units as f64)).collect()
+/// Seconds of one unit, several times; more often where none of them is within `expected`.
+fn samples(units: u64, expected: f64, run: Run<'_>) -> Result<Vec<f64>, Error> {
+    let start = Instant::now();
+    let (mut samples, mut best) = (Vec::new(), f64::INFINITY);
+    loop {
+        let missing = samples.len() < SAMPLES || best > expected;
+        let late = start.elapsed().as_secs_f64() > ENOUGH;
+        if samples.len() >= LEAST_SAMPLES && (late || !missing) {
+            return Ok(samples);
+        }
+        let sample = seconds(units, run)? / units as f64;
+        best = best.min(sample);
+        samples.push(sample);
+    }
 }
 
 fn seconds(units: u64, run: Run<'_>) -> Result<f64, Error> {
