@@ -3,6 +3,8 @@
 //! ARCHITECTURE.md has the numeric contract and the layouts: the bits of every output depend on shapes, the row
 //! and the cache alone, not on the instructions, the threads, or what else is in the step.
 
+#[doc(hidden)]
+pub mod bench_support;
 mod cache;
 mod cores;
 mod format;

@@ -14,13 +14,22 @@ const CLAIM_FROM: usize = 4;
 /// Bytes of the rows that a panel is multiplied with before the next panel's turn: they stay in the core's own cache.
 const ROW_BYTES: usize = 384 << 10;
 /// Bytes of the panels that all rows are multiplied with before the next panels' turn: they stay there too.
-const PANEL_BYTES: usize = 256 << 10;
+pub const PANEL_BYTES: usize = 256 << 10;
 /// Rows of such a block come in these: whole tiles of every tier.
 const TILE: usize = 16;
 /// The same where only float matrices are multiplied with.
 const FLOAT_TILE: usize = 6;
 /// The most rows of a block.
-pub(super) const ROW_BLOCK: usize = 128;
+pub const ROW_BLOCK: usize = 128;
+
+/// How many rows a panel is multiplied with before the next panel's turn.
+pub fn row_block(cols: usize, quantized: bool) -> usize {
+    let (of_row, tile) = match quantized {
+        true => (cols / GROUP * size_of::<ActGroup>(), TILE),
+        false => (cols * size_of::<f32>(), FLOAT_TILE),
+    };
+    (ROW_BYTES / of_row.max(1)).clamp(tile, ROW_BLOCK) / tile * tile
+}
 
 /// The rows of a product as panel kernels read them.
 struct Inputs<'a> {
@@ -87,11 +96,7 @@ impl Core {
             }
             return;
         }
-        let (of_row, tile) = match linear.quantized {
-            true => (per_row * size_of::<ActGroup>(), TILE),
-            false => (cols * size_of::<f32>(), FLOAT_TILE),
-        };
-        let block = (ROW_BYTES / of_row.max(1)).clamp(tile, ROW_BLOCK) / tile * tile;
+        let block = row_block(cols, linear.quantized);
         let chunk = (PANEL_BYTES / linear.panel_bytes).min(linear.panels / (8 * team.threads)).max(1);
         let chunks = linear.panels.div_ceil(chunk);
         loop {

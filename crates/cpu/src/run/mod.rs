@@ -4,7 +4,7 @@
 //! disjoint parts between two barriers: by row, by panel, or by attention head, as each stage says.
 
 mod attend;
-mod linear;
+pub mod linear;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,7 +26,7 @@ use attend::{AttendOp, Pieces};
 use linear::ROW_BLOCK;
 
 /// Query rows of one attention task.
-const QUERIES: usize = 64;
+pub const QUERIES: usize = 64;
 
 /// A plan ready to run on the CPU.
 pub struct Runner {
