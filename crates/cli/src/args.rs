@@ -86,6 +86,8 @@ pub enum CacheType {
 pub enum Tier {
     Scalar,
     Avx2,
+    #[value(name = "avxvnni")]
+    AvxVnni,
     Avx512,
     Neon,
 }
@@ -96,6 +98,7 @@ impl Tier {
         match self {
             Tier::Scalar => "scalar",
             Tier::Avx2 => "avx2",
+            Tier::AvxVnni => "avxvnni",
             Tier::Avx512 => "avx512",
             Tier::Neon => "neon",
         }

@@ -10,6 +10,8 @@ pub enum Tier {
     Scalar,
     /// AVX2, FMA and F16C.
     Avx2,
+    /// AVX2 with AVX-VNNI, which multiplies bytes faster.
+    AvxVnni,
     /// AVX-512 F, BW, VL, DQ and VNNI.
     Avx512,
     /// ARM's NEON with dot products of bytes.
@@ -18,7 +20,7 @@ pub enum Tier {
 
 impl Tier {
     /// Every tier that cera knows.
-    pub const ALL: [Tier; 4] = [Tier::Scalar, Tier::Avx2, Tier::Avx512, Tier::Neon];
+    pub const ALL: [Tier; 5] = [Tier::Scalar, Tier::Avx2, Tier::AvxVnni, Tier::Avx512, Tier::Neon];
 
     /// The tiers that this processor runs, worst first.
     pub fn available() -> Vec<Tier> {
@@ -37,9 +39,11 @@ impl Tier {
             #[cfg(target_arch = "x86_64")]
             Tier::Avx2 => crate::simd::avx2::Avx2::detect().is_some(),
             #[cfg(target_arch = "x86_64")]
+            Tier::AvxVnni => crate::simd::avx2::AvxVnni::detect().is_some(),
+            #[cfg(target_arch = "x86_64")]
             Tier::Avx512 => crate::simd::avx512::Avx512::detect().is_some(),
             #[cfg(not(target_arch = "x86_64"))]
-            Tier::Avx2 | Tier::Avx512 => false,
+            Tier::Avx2 | Tier::AvxVnni | Tier::Avx512 => false,
             #[cfg(target_arch = "aarch64")]
             Tier::Neon => crate::simd::neon::Neon::detect().is_some(),
             #[cfg(not(target_arch = "aarch64"))]
@@ -52,6 +56,7 @@ impl Tier {
         match self {
             Tier::Scalar => "scalar",
             Tier::Avx2 => "avx2",
+            Tier::AvxVnni => "avxvnni",
             Tier::Avx512 => "avx512",
             Tier::Neon => "neon",
         }
@@ -66,7 +71,7 @@ impl fmt::Display for Tier {
 
 /// A name that is no tier.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("`{0}` is no tier of the CPU backend: scalar, avx2, avx512 or neon")]
+#[error("`{0}` is no tier of the CPU backend: scalar, avx2, avxvnni, avx512 or neon")]
 pub struct UnknownTier(String);
 
 impl FromStr for Tier {

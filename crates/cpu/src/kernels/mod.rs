@@ -55,9 +55,11 @@ impl Kernels {
             #[cfg(target_arch = "x86_64")]
             Tier::Avx2 => crate::simd::avx2::Avx2::detect().map(avx2::table),
             #[cfg(target_arch = "x86_64")]
+            Tier::AvxVnni => crate::simd::avx2::AvxVnni::detect().map(avxvnni::table),
+            #[cfg(target_arch = "x86_64")]
             Tier::Avx512 => crate::simd::avx512::Avx512::detect().map(avx512::table),
             #[cfg(not(target_arch = "x86_64"))]
-            Tier::Avx2 | Tier::Avx512 => None,
+            Tier::Avx2 | Tier::AvxVnni | Tier::Avx512 => None,
             #[cfg(target_arch = "aarch64")]
             Tier::Neon => crate::simd::neon::Neon::detect().map(neon::table),
             #[cfg(not(target_arch = "aarch64"))]
@@ -112,12 +114,27 @@ macro_rules! shell {
 
 pub(crate) use shell;
 
+/// [`shell`] for a panel kernel, which is generic over the type of the matrix.
+macro_rules! panel_shell {
+    ($S:ty, [$($features:literal)?], $F:ident: $bound:ident, $kernel:expr) => {{
+        $(#[target_feature(enable = $features)])?
+        fn shell<$F: $bound>(s: $S, w: &[u8], x: &Input<'_>, first: usize, rows: usize, out: &mut [f32]) {
+            $kernel(s, w, x, first, rows, out)
+        }
+        |w, x, first, rows, out| {
+            // SAFETY: reached only through a table, and a table is made from the tier's token.
+            unsafe {
+                shell::<$F>(<$S>::assume(), w, x, first, rows, out)
+            }
+        }
+    }};
+}
+
 /// A tier's table: its token and its instructions.
 macro_rules! tier {
     ($module:ident, $S:ty, $features:tt) => {
         mod $module {
             use super::*;
-            use crate::format::{Format, Iq4Nl, Iq4Xs, Mxfp4, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0};
             use float::{Bf16, F16, F32, Float};
 
             /// The tier's kernels.
@@ -151,55 +168,70 @@ macro_rules! tier {
                 }
             }
 
-            fn panel(ty: Type) -> Option<PanelFn> {
-                Some(match ty {
-                    Type::F32 => float::<F32>(),
-                    Type::F16 => float::<F16>(),
-                    Type::BF16 => float::<Bf16>(),
-                    Type::Q4_0 => quantized::<Q4_0>(),
-                    Type::Q4_1 => quantized::<Q4_1>(),
-                    Type::Q5_0 => quantized::<Q5_0>(),
-                    Type::Q5_1 => quantized::<Q5_1>(),
-                    Type::Q8_0 => quantized::<Q8_0>(),
-                    Type::Q2_K => quantized::<Q2K>(),
-                    Type::Q3_K => quantized::<Q3K>(),
-                    Type::Q4_K => quantized::<Q4K>(),
-                    Type::Q5_K => quantized::<Q5K>(),
-                    Type::Q6_K => quantized::<Q6K>(),
-                    Type::IQ4_NL => quantized::<Iq4Nl>(),
-                    Type::IQ4_XS => quantized::<Iq4Xs>(),
-                    Type::MXFP4 => quantized::<Mxfp4>(),
-                    _ => return None,
-                })
+            /// The panel kernel of a type, if there is one.
+            pub fn panel(ty: Type) -> Option<PanelFn> {
+                match ty {
+                    Type::F32 => Some(float::<F32>()),
+                    Type::F16 => Some(float::<F16>()),
+                    Type::BF16 => Some(float::<Bf16>()),
+                    _ => quantized(ty),
+                }
             }
 
-            fn quantized<F: Format>() -> PanelFn {
-                tier!(@ $S, $features, F: Format, linear::panel::<_, F>)
-            }
+            quantized!($S, $features);
 
             fn float<F: Float>() -> PanelFn {
-                tier!(@ $S, $features, F: Float, float::panel::<_, F>)
+                panel_shell!($S, $features, F: Float, float::panel::<_, F>)
             }
         }
     };
-    // Like `shell!`, for a kernel that is generic over the format.
-    (@ $S:ty, [$($features:literal)?], $F:ident: $bound:ident, $kernel:expr) => {{
-        $(#[target_feature(enable = $features)])?
-        fn shell<$F: $bound>(s: $S, w: &[u8], x: &Input<'_>, first: usize, rows: usize, out: &mut [f32]) {
-            $kernel(s, w, x, first, rows, out)
-        }
-        |w, x, first, rows, out| {
-            // SAFETY: reached only through a table, and a table is made from the tier's token.
-            unsafe {
-                shell::<$F>(<$S>::assume(), w, x, first, rows, out)
+}
+
+/// A tier's panel kernels of quantized types, which are all that multiply bytes.
+macro_rules! quantized {
+    ($S:ty, $features:tt) => {
+        fn quantized(ty: Type) -> Option<PanelFn> {
+            use crate::format::*;
+
+            fn of<F: Format>() -> Option<PanelFn> {
+                Some(panel_shell!($S, $features, F: Format, linear::panel::<_, F>))
+            }
+            match ty {
+                Type::Q4_0 => of::<Q4_0>(),
+                Type::Q4_1 => of::<Q4_1>(),
+                Type::Q5_0 => of::<Q5_0>(),
+                Type::Q5_1 => of::<Q5_1>(),
+                Type::Q8_0 => of::<Q8_0>(),
+                Type::Q2_K => of::<Q2K>(),
+                Type::Q3_K => of::<Q3K>(),
+                Type::Q4_K => of::<Q4K>(),
+                Type::Q5_K => of::<Q5K>(),
+                Type::Q6_K => of::<Q6K>(),
+                Type::IQ4_NL => of::<Iq4Nl>(),
+                Type::IQ4_XS => of::<Iq4Xs>(),
+                Type::MXFP4 => of::<Mxfp4>(),
+                _ => None,
             }
         }
-    }};
+    };
 }
 
 tier!(scalar, crate::simd::scalar::Scalar, []);
 #[cfg(target_arch = "x86_64")]
 tier!(avx2, crate::simd::avx2::Avx2, ["avx2,fma,f16c"]);
+/// AVX2's kernels, but for those that multiply bytes.
+#[cfg(target_arch = "x86_64")]
+mod avxvnni {
+    use super::*;
+    use crate::simd::avx2::AvxVnni;
+
+    /// The tier's kernels.
+    pub fn table(proof: AvxVnni) -> Kernels {
+        Kernels { panel: |ty| quantized(ty).or_else(|| avx2::panel(ty)), ..avx2::table(proof.avx2()) }
+    }
+
+    quantized!(AvxVnni, ["avx2,fma,f16c,avxvnni"]);
+}
 #[cfg(target_arch = "x86_64")]
 tier!(avx512, crate::simd::avx512::Avx512, ["avx2,fma,f16c,avx512f,avx512bw,avx512vl,avx512dq,avx512vnni"]);
 #[cfg(target_arch = "aarch64")]

@@ -57,9 +57,11 @@ impl Loads {
             #[cfg(target_arch = "x86_64")]
             Tier::Avx2 => crate::simd::avx2::Avx2::detect().map(x86::avx2),
             #[cfg(target_arch = "x86_64")]
+            Tier::AvxVnni => crate::simd::avx2::AvxVnni::detect().map(x86::avxvnni),
+            #[cfg(target_arch = "x86_64")]
             Tier::Avx512 => crate::simd::avx512::Avx512::detect().map(x86::avx512),
             #[cfg(not(target_arch = "x86_64"))]
-            Tier::Avx2 | Tier::Avx512 => None,
+            Tier::Avx2 | Tier::AvxVnni | Tier::Avx512 => None,
             #[cfg(target_arch = "aarch64")]
             Tier::Neon => crate::simd::neon::Neon::detect().map(arm::neon),
             #[cfg(not(target_arch = "aarch64"))]
@@ -119,7 +121,8 @@ mod x86 {
     use std::arch::x86_64::*;
 
     use super::*;
-    use crate::simd::{avx2::Avx2, avx512::Avx512};
+    use crate::simd::avx2::{Avx2, AvxVnni};
+    use crate::simd::avx512::Avx512;
 
     /// Loads of AVX2.
     pub fn avx2(_proof: Avx2) -> Loads {
@@ -141,6 +144,18 @@ mod x86 {
             },
             bf16: None,
         }
+    }
+
+    /// Loads of AVX-VNNI: AVX2's, but for the multiply-add of bytes.
+    pub fn avxvnni(proof: AvxVnni) -> Loads {
+        let int8 = Load {
+            run: |rounds| {
+                // SAFETY: the tier's token proves that the processor has AVX-VNNI.
+                unsafe { int8_avxvnni::<CHAINS>(rounds) }
+            },
+            operations: 2 * 32 * CHAINS as u64,
+        };
+        Loads { int8, ..avx2(proof.avx2()) }
     }
 
     /// Loads of AVX-512 with VNNI.
@@ -184,6 +199,19 @@ mod x86 {
                 unsafe { asm!("/* {} */", inout(ymm_reg) x, options(nomem, nostack, preserves_flags)) };
                 acc[i] = _mm256_add_epi16(acc[i], _mm256_maddubs_epi16(w, x));
             });
+        }
+        black_box(acc);
+    }
+
+    /// `N` chains of AVX-VNNI's multiply-add.
+    #[target_feature(enable = "avx2,avxvnni")]
+    fn int8_avxvnni<const N: usize>(rounds: u64) {
+        let (w, x) = (_mm256_set1_epi8(black_box(3)), _mm256_set1_epi8(black_box(5)));
+        let mut acc = [w; N];
+        // To the compiler each chain begins with another number, so that none is taken for another.
+        unroll!(i < N of 16 { acc[i] = _mm256_set1_epi32(black_box(0)); });
+        for _ in 0..rounds {
+            unroll!(i < N of 16 { acc[i] = _mm256_dpbusd_avx_epi32(acc[i], w, x); });
         }
         black_box(acc);
     }

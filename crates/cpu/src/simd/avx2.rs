@@ -1,20 +1,27 @@
-//! AVX2 with FMA and F16C: 8 lanes, a panel as two halves of 8 rows.
+//! AVX2 with FMA and F16C: 8 lanes, a panel as two halves of 8 rows. AVX-VNNI adds an instruction that multiplies bytes
+//! and sums four products; nothing but the integer dot products differs with it.
 
 use std::arch::x86_64::*;
 
 use super::{Bytes32, HalfScales, HalfStarts, STEPS, SUMS, Simd, unroll};
 
-/// Proof that the processor has AVX2, FMA and F16C.
+/// Proof that the processor has AVX2, FMA and F16C, and with `VNNI` AVX-VNNI.
 #[derive(Clone, Copy)]
-pub struct Avx2(());
+pub struct Avx<const VNNI: bool>(());
 
-impl Avx2 {
+/// AVX2, FMA and F16C.
+pub type Avx2 = Avx<false>;
+/// AVX-VNNI besides.
+pub type AvxVnni = Avx<true>;
+
+impl<const VNNI: bool> Avx<VNNI> {
     /// The token, where the processor has the instructions.
     pub fn detect() -> Option<Self> {
         let has = is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma")
-            && is_x86_feature_detected!("f16c");
-        has.then_some(Avx2(()))
+            && is_x86_feature_detected!("f16c")
+            && (!VNNI || is_x86_feature_detected!("avxvnni"));
+        has.then_some(Avx(()))
     }
 
     /// The token.
@@ -22,7 +29,14 @@ impl Avx2 {
     /// # Safety
     /// [`Self::detect`] gave one before.
     pub unsafe fn assume() -> Self {
-        Avx2(())
+        Avx(())
+    }
+}
+
+impl AvxVnni {
+    /// What it is without AVX-VNNI.
+    pub fn avx2(self) -> Avx2 {
+        Avx(())
     }
 }
 
@@ -39,13 +53,14 @@ macro_rules! x86 {
     }};
 }
 
-impl Simd for Avx2 {
+impl<const VNNI: bool> Simd for Avx<VNNI> {
     const LANES: usize = N;
     const REGISTERS: usize = 16;
     type F = __m256;
     type I = __m256i;
     type B = __m256i;
     type Folded = ([__m256i; STEPS], HalfScales<Self>);
+    const BIAS: u8 = if VNNI { 128 } else { 0 };
 
     #[inline(always)]
     fn prefetch(self, at: *const u8) {
@@ -250,10 +265,17 @@ impl Simd for Avx2 {
     }
     #[inline(always)]
     fn signed(self, w: __m256i) -> __m256i {
+        if VNNI {
+            // It multiplies unsigned by signed: w + 128 is unsigned.
+            return x86!(_mm256_xor_si256(w, _mm256_set1_epi8(i8::MIN)));
+        }
         w
     }
     #[inline(always)]
     fn dot_unsigned<const MAX: i32>(self, w: &[__m256i; STEPS], x: &Bytes32, start: i32) -> __m256i {
+        if VNNI {
+            return self.steps(w, x, start);
+        }
         // A 16-bit lane takes 2 * MAX * 127 a step: 8 steps of nibbles, 4 of 5 bits, 2 of 6 bits.
         let steps = (i16::MAX as i32 / (2 * MAX * 127)) as usize;
         let one = x86!(_mm256_set1_epi16(1));
@@ -269,7 +291,10 @@ impl Simd for Avx2 {
         sum
     }
     #[inline(always)]
-    fn dot_signed(self, w: &[__m256i; STEPS], x: &Bytes32, _minus128: i32) -> __m256i {
+    fn dot_signed(self, w: &[__m256i; STEPS], x: &Bytes32, minus128: i32) -> __m256i {
+        if VNNI {
+            return self.steps(w, x, minus128);
+        }
         // |w| * (x with w's sign): two products of at most 128 * 127 fit 16 bits.
         let one = x86!(_mm256_set1_epi16(1));
         let mut sum = self.splat_i(0);
@@ -310,7 +335,7 @@ impl Simd for Avx2 {
     }
 }
 
-impl Avx2 {
+impl<const VNNI: bool> Avx<VNNI> {
     /// The sum over both halves of `scale * ((w - OFFSET) . x)`, for weights up to 63; `pair` is the sums of `x`.
     #[inline(always)]
     fn halves<const OFFSET: i32>(
@@ -325,6 +350,15 @@ impl Avx2 {
             let by = self.splat_i(-OFFSET);
             sum = x86!(_mm256_mullo_epi32(self.dot_pair(s.pair, self.splat_i(pair)), by));
         }
+        if VNNI {
+            let (mut low, mut high) = (self.splat_i(0), self.splat_i(0));
+            unroll!(i < 4 of 4 {
+                low = self.step(low, w[i], x[i]);
+                high = self.step(high, w[i + 4], x[i + 4]);
+            });
+            let (low, high) = x86!((_mm256_mullo_epi32(low, s.low), _mm256_mullo_epi32(high, s.high)));
+            return self.add_i(sum, self.add_i(low, high));
+        }
         // The multiplication that widens pairs to 32 bits is the one by the scale.
         unroll!(i < 4 of 4 {
             let scale = if i < 2 { s.low_twice } else { s.high_twice };
@@ -333,6 +367,20 @@ impl Avx2 {
             sum = self.add_i(sum, self.dot_pair(narrow, scale));
         });
         sum
+    }
+
+    /// `start` plus the products of a group of unsigned weights with one of activations. Wants `VNNI`.
+    #[inline(always)]
+    fn steps(self, w: &[__m256i; STEPS], x: &Bytes32, start: i32) -> __m256i {
+        let mut sum = self.splat_i(start);
+        unroll!(i < STEPS of 8 { sum = self.step(sum, w[i], x[i]); });
+        sum
+    }
+
+    /// Adds the products of unsigned weights with four columns of activations. Wants `VNNI`.
+    #[inline(always)]
+    fn step(self, acc: __m256i, w: __m256i, x: i32) -> __m256i {
+        x86!(_mm256_dpbusd_avx_epi32(acc, w, _mm256_set1_epi32(x)))
     }
 
     /// Sums of two neighbouring products of unsigned weights with four columns of activations, as i16.
