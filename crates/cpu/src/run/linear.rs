@@ -36,7 +36,7 @@ struct Inputs<'a> {
     rows: Input<'a>,
     /// What quantization left out of them, where the product is precise.
     rest: Input<'a>,
-    /// Of one row, both, one after the other.
+    /// Both, one after the other: a row and its rest, or whole quads.
     both: Input<'a>,
 }
 
@@ -88,7 +88,7 @@ impl Core {
         let inputs = Inputs {
             rows,
             rest: Input { groups: rest, ..rows },
-            both: Input { rows: 2, groups: both, ..rows },
+            both: Input { rows: 2 * n, groups: both, ..rows },
         };
         if n < CLAIM_FROM {
             for panel in linear.split[team.thread]..linear.split[team.thread + 1] {
@@ -175,11 +175,11 @@ impl Core {
                 continue;
             }
             let bytes = matrix.panel(panel);
-            if part.precise && inputs.rows.rows == 1 {
-                // Both quantizations of the one row in one pass over the panel.
-                (matrix.kernel)(bytes, &inputs.both, 0, 2, tile);
-                let (tile, rest) = tile.split_at_mut(PANEL);
-                add_to(tile, rest);
+            if part.precise && n == inputs.rows.rows && (n == 1 || n % QUAD == 0 && 2 * n <= ROW_BLOCK) {
+                // Both quantizations of few rows in one pass over the panel.
+                (matrix.kernel)(bytes, &inputs.both, 0, 2 * n, tile);
+                let (tile, rest) = tile.split_at_mut(n * PANEL);
+                add_to(tile, &rest[..n * PANEL]);
             } else {
                 (matrix.kernel)(bytes, &inputs.rows, rows.start, n, tile);
                 if part.precise {
