@@ -175,7 +175,10 @@ impl Core {
                 continue;
             }
             let bytes = matrix.panel(panel);
-            if part.precise && n == inputs.rows.rows && (n == 1 || n % QUAD == 0 && 2 * n <= ROW_BLOCK) {
+            if part.precise
+                && n == inputs.rows.rows
+                && (n == 1 || n.is_multiple_of(QUAD) && 2 * n <= ROW_BLOCK)
+            {
                 // Both quantizations of few rows in one pass over the panel.
                 (matrix.kernel)(bytes, &inputs.both, 0, 2 * n, tile);
                 let (tile, rest) = tile.split_at_mut(n * PANEL);
