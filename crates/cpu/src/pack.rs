@@ -6,9 +6,7 @@ use cera_quant::Type;
 use memmap2::{Mmap, MmapMut};
 use rayon::prelude::*;
 
-use crate::format::{
-    Format, GROUP, Iq4Nl, Iq4Xs, Mxfp4, PANEL, Q2K, Q3K, Q4_0, Q4_1, Q4K, Q5_0, Q5_1, Q5K, Q6K, Q8_0,
-};
+use crate::format::{Format, GROUP, PANEL, by_type};
 use crate::kernels::{Kernels, PanelFn};
 
 /// Bytes of a cache line, to which packed matrices are aligned.
@@ -27,22 +25,7 @@ fn packer(ty: Type) -> Option<Packer> {
     fn of<F: Format>() -> Option<Packer> {
         Some(Packer { pack: F::pack, unpack_row: F::unpack_row })
     }
-    match ty {
-        Type::Q4_0 => of::<Q4_0>(),
-        Type::Q4_1 => of::<Q4_1>(),
-        Type::Q5_0 => of::<Q5_0>(),
-        Type::Q5_1 => of::<Q5_1>(),
-        Type::Q8_0 => of::<Q8_0>(),
-        Type::Q2_K => of::<Q2K>(),
-        Type::Q3_K => of::<Q3K>(),
-        Type::Q4_K => of::<Q4K>(),
-        Type::Q5_K => of::<Q5K>(),
-        Type::Q6_K => of::<Q6K>(),
-        Type::IQ4_NL => of::<Iq4Nl>(),
-        Type::IQ4_XS => of::<Iq4Xs>(),
-        Type::MXFP4 => of::<Mxfp4>(),
-        _ => None,
-    }
+    by_type!(ty, of)
 }
 
 /// How a weight matrix `[rows, cols]` is packed: panels of 16 rows, interleaved where it is quantized, as they were

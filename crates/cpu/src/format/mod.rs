@@ -12,7 +12,7 @@
 //! | bytes | 8 x 64 | step by step |
 //!
 //! Within 64 bytes, row `r` has bytes `4r..4r + 4`. To add a format: one file here that implements [`Format`],
-//! and one line in [`crate::kernels`].
+//! and one line in `by_type`.
 
 mod iq4;
 mod mxfp4;
@@ -40,6 +40,31 @@ pub use q8_0::Q8_0;
 use cera_quant::Type;
 
 use crate::simd::{Bytes32, HalfStarts, STEPS, Simd, unroll};
+
+/// Picks the format of a type for a function that is generic over it: `by_type!(ty, of)` is `of::<F>()`, an `Option`, and
+/// `None` where the type is no format of this backend.
+macro_rules! by_type {
+    ($ty:expr, $of:ident) => {
+        match $ty {
+            Type::Q4_0 => $of::<$crate::format::Q4_0>(),
+            Type::Q4_1 => $of::<$crate::format::Q4_1>(),
+            Type::Q5_0 => $of::<$crate::format::Q5_0>(),
+            Type::Q5_1 => $of::<$crate::format::Q5_1>(),
+            Type::Q8_0 => $of::<$crate::format::Q8_0>(),
+            Type::Q2_K => $of::<$crate::format::Q2K>(),
+            Type::Q3_K => $of::<$crate::format::Q3K>(),
+            Type::Q4_K => $of::<$crate::format::Q4K>(),
+            Type::Q5_K => $of::<$crate::format::Q5K>(),
+            Type::Q6_K => $of::<$crate::format::Q6K>(),
+            Type::IQ4_NL => $of::<$crate::format::Iq4Nl>(),
+            Type::IQ4_XS => $of::<$crate::format::Iq4Xs>(),
+            Type::MXFP4 => $of::<$crate::format::Mxfp4>(),
+            _ => None,
+        }
+    };
+}
+
+pub(crate) use by_type;
 
 /// Rows of a panel.
 pub const PANEL: usize = 16;

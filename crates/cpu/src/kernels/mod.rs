@@ -15,7 +15,7 @@ use cera_plan::{Act, Attention, RopeStyle};
 use cera_quant::Type;
 
 use crate::Tier;
-use crate::format::ActGroup;
+use crate::format::{ActGroup, Format, by_type};
 use attend::{Queries, Scratch, State, finish, spans};
 use linear::Input;
 use numbers::Cache;
@@ -66,9 +66,7 @@ impl Kernels {
             Tier::Neon => None,
         }
     }
-}
 
-impl Kernels {
     /// Attention over all spans: `out [queries, head_dim]` = softmax(q . k * scale) v.
     pub fn attend(
         &self,
@@ -191,27 +189,10 @@ macro_rules! tier {
 macro_rules! quantized {
     ($S:ty, $features:tt) => {
         fn quantized(ty: Type) -> Option<PanelFn> {
-            use crate::format::*;
-
             fn of<F: Format>() -> Option<PanelFn> {
                 Some(panel_shell!($S, $features, F: Format, linear::panel::<_, F>))
             }
-            match ty {
-                Type::Q4_0 => of::<Q4_0>(),
-                Type::Q4_1 => of::<Q4_1>(),
-                Type::Q5_0 => of::<Q5_0>(),
-                Type::Q5_1 => of::<Q5_1>(),
-                Type::Q8_0 => of::<Q8_0>(),
-                Type::Q2_K => of::<Q2K>(),
-                Type::Q3_K => of::<Q3K>(),
-                Type::Q4_K => of::<Q4K>(),
-                Type::Q5_K => of::<Q5K>(),
-                Type::Q6_K => of::<Q6K>(),
-                Type::IQ4_NL => of::<Iq4Nl>(),
-                Type::IQ4_XS => of::<Iq4Xs>(),
-                Type::MXFP4 => of::<Mxfp4>(),
-                _ => None,
-            }
+            by_type!(ty, of)
         }
     };
 }
