@@ -12,7 +12,6 @@ use cera_backend::{BLOCK, BlockId};
 use cera_plan::Attention;
 
 use super::numbers::{ByteKeys, ByteValues, Cache, Halves, Numbers, Singles, Stored};
-use crate::format::GROUP;
 use crate::simd::{SUMS, Simd, exp, sum16, tanh, unroll};
 
 /// Positions of one softmax state.
@@ -83,21 +82,28 @@ impl Scratch {
 
 /// The first position that a row at position `p` sees.
 #[inline(always)]
-pub fn start(attention: &Attention, p: usize) -> usize {
+fn start(attention: &Attention, p: usize) -> usize {
     match attention.window {
         Some(w) => (p + 1).saturating_sub(w),
         None => 0,
     }
 }
 
-/// The spans that any of the queries sees.
-pub fn spans(attention: &Attention, positions: &[usize]) -> Range<usize> {
+/// From the first to the last position that any of the rows at `positions` sees.
+#[inline(always)]
+fn seen_by_any(attention: &Attention, positions: &[usize]) -> Range<usize> {
     let (mut from, mut to) = (usize::MAX, 0);
     for &p in positions {
         from = from.min(start(attention, p));
         to = to.max(p + 1);
     }
-    from / SPAN..to.div_ceil(SPAN)
+    from..to
+}
+
+/// The spans that any of the rows at `positions` sees.
+pub fn spans(attention: &Attention, positions: &[usize]) -> Range<usize> {
+    let seen = seen_by_any(attention, positions);
+    seen.start / SPAN..seen.end.div_ceil(SPAN)
 }
 
 /// The softmax of each query over a span, and the sum of its values by that, into `scratch.states` and `scratch.sums`.
@@ -113,11 +119,7 @@ pub fn span<S: Simd>(
     let n = queries.positions.len();
     scratch.states[..n].fill(State::EMPTY);
     scratch.sums[..n * attention.head_dim].fill(0.0);
-    let (mut from, mut to) = (usize::MAX, 0);
-    for &p in queries.positions {
-        from = from.min(start(attention, p));
-        to = to.max(p + 1);
-    }
+    let Range { start: from, end: to } = seen_by_any(attention, queries.positions);
     let end = ((span + 1) * SPAN).min(to);
     let mut strip = (span * SPAN).max(from / STRIP * STRIP);
     while strip < end {
@@ -172,11 +174,10 @@ fn seen(attention: &Attention, p: usize, at: usize, len: usize) -> Range<usize> 
     start(attention, p).saturating_sub(at).min(hi)..hi
 }
 
-/// Where the numbers of a position's block and head lie.
+/// Where the numbers of a block and head lie.
 #[inline(always)]
-fn place(attention: &Attention, queries: &Queries<'_>, at: usize) -> Option<usize> {
-    let id = queries.blocks.get(at / BLOCK)?.0 as usize;
-    Some((id * attention.kv_heads + queries.kv_head) * attention.head_dim * BLOCK)
+fn place(attention: &Attention, block: BlockId, kv_head: usize) -> usize {
+    (block.0 as usize * attention.kv_heads + kv_head) * attention.head_dim * BLOCK
 }
 
 /// As many queries read the cache itself; for more, a block is widened first.
@@ -196,19 +197,15 @@ fn score_block<S: Simd>(
     block: usize,
     scratch: &mut Scratch,
 ) {
-    let Some(at) = place(attention, queries, block) else { return };
-    let len = attention.head_dim * BLOCK;
+    let at = place(attention, queries.blocks[block / BLOCK], queries.kv_head);
     let next = cache.v.address(at);
     let Scratch { keys: wide, scores, .. } = scratch;
     let out = &mut scores[block - strip..];
     let width = BLOCK;
-    match cache.k {
-        Stored::F32(x) => all_scores(s, queries, Singles { x: &x[at..at + len], width }, next, wide, out),
-        Stored::F16(x) => all_scores(s, queries, Halves { x: &x[at..at + len], width }, next, wide, out),
-        Stored::Q8_0(x, scales) => {
-            let (x, scales) = (&x[at..at + len], &scales[at / GROUP..(at + len) / GROUP]);
-            all_scores(s, queries, ByteKeys { x, scales, width }, next, wide, out);
-        }
+    match cache.k.part(at, attention.head_dim * BLOCK) {
+        Stored::F32(x) => all_scores(s, queries, Singles { x, width }, next, wide, out),
+        Stored::F16(x) => all_scores(s, queries, Halves { x, width }, next, wide, out),
+        Stored::Q8_0(x, scales) => all_scores(s, queries, ByteKeys { x, scales, width }, next, wide, out),
     }
 }
 
@@ -223,20 +220,17 @@ fn weigh_block<S: Simd>(
     block: usize,
     scratch: &mut Scratch,
 ) {
-    let Some(at) = place(attention, queries, block) else { return };
-    let len = attention.head_dim * BLOCK;
-    let next = cache.k.address(place(attention, queries, block + STRIP).unwrap_or(at));
+    let place = |block: &BlockId| place(attention, *block, queries.kv_head);
+    let at = place(&queries.blocks[block / BLOCK]);
+    let next = cache.k.address(queries.blocks.get((block + STRIP) / BLOCK).map_or(at, place));
     let width = attention.head_dim;
     let Scratch { values: wide, scores, sums, .. } = scratch;
     let weights = &scores[block - strip..];
     let out = Weighed { attention, queries, block, weights, sums };
-    match cache.v {
-        Stored::F32(x) => weigh_all(s, Singles { x: &x[at..at + len], width }, next, wide, out),
-        Stored::F16(x) => weigh_all(s, Halves { x: &x[at..at + len], width }, next, wide, out),
-        Stored::Q8_0(x, scales) => {
-            let (x, scales) = (&x[at..at + len], &scales[at / GROUP..(at + len) / GROUP]);
-            weigh_all(s, ByteValues { x, scales, width }, next, wide, out);
-        }
+    match cache.v.part(at, width * BLOCK) {
+        Stored::F32(x) => weigh_all(s, Singles { x, width }, next, wide, out),
+        Stored::F16(x) => weigh_all(s, Halves { x, width }, next, wide, out),
+        Stored::Q8_0(x, scales) => weigh_all(s, ByteValues { x, scales, width }, next, wide, out),
     }
 }
 

@@ -37,17 +37,12 @@ trait Groups<S: Simd, F: Format>: Copy {
     fn group(self, s: S, b: usize, g: usize, pass: usize) -> F::Group<S>;
 }
 
-/// A panel whose groups are unpacked as they are needed.
-#[derive(Clone, Copy)]
-struct Packed<'a> {
-    panel: &'a [u8],
-}
-
-impl<S: Simd, F: Format> Groups<S, F> for Packed<'_> {
+/// A panel: its groups are unpacked as they are needed.
+impl<S: Simd, F: Format> Groups<S, F> for &[u8] {
     /// Asks for what comes later with the first pass.
     #[inline(always)]
     fn group(self, s: S, b: usize, g: usize, pass: usize) -> F::Group<S> {
-        let block = &self.panel[b * F::PANEL_BYTES..(b + 1) * F::PANEL_BYTES];
+        let block = &self[b * F::PANEL_BYTES..(b + 1) * F::PANEL_BYTES];
         if pass == 0 {
             // The panel streams from memory. The hardware's own prefetch stops at every page.
             let share = F::PANEL_BYTES / F::GROUPS;
@@ -62,26 +57,14 @@ impl<S: Simd, F: Format> Groups<S, F> for Packed<'_> {
     }
 }
 
-/// Groups that were unpacked before.
-struct Unpacked<'a, G> {
-    /// `[groups of the chunk, passes]`.
-    groups: &'a [[MaybeUninit<G>; 4]; CHUNK],
-}
+/// Groups that were unpacked before: `[groups of the chunk, passes]`.
+type Unpacked<G> = [[MaybeUninit<G>; 4]; CHUNK];
 
-impl<G> Clone for Unpacked<'_, G> {
-    #[inline(always)]
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-
-impl<G> Copy for Unpacked<'_, G> {}
-
-impl<S: Simd, F: Format> Groups<S, F> for Unpacked<'_, F::Group<S>> {
+impl<S: Simd, F: Format> Groups<S, F> for &Unpacked<F::Group<S>> {
     #[inline(always)]
     fn group(self, _s: S, b: usize, g: usize, pass: usize) -> F::Group<S> {
         // SAFETY: `several_tiles` writes the groups of a chunk before it hands them out.
-        unsafe { self.groups[(b * F::GROUPS + g) % CHUNK][pass].assume_init() }
+        unsafe { self[(b * F::GROUPS + g) % CHUNK][pass].assume_init() }
     }
 }
 
@@ -147,34 +130,33 @@ pub fn panel<S: Simd, F: Format>(
     out: &mut [f32],
 ) {
     let blocks = 0..x.cols / F::TYPE.block_len();
-    let packed = Packed { panel };
     let quads = (x.rows / QUAD * QUAD).saturating_sub(first).min(rows);
     let mut r = 0;
     if const { S::LANES == PANEL && S::REGISTERS == 32 } {
         // One register holds a column of sums: 16 of them hold those of a tile, and others its weights, for so many rows that
         // unpacking hardly shows.
         while r + 16 <= quads {
-            tile::<S, F, 16>(s, blocks.clone(), packed, x, first + r, &mut out[r * PANEL..]);
+            tile::<S, F, 16>(s, blocks.clone(), panel, x, first + r, &mut out[r * PANEL..]);
             r += 16;
         }
         if r + 8 <= quads {
-            tile::<S, F, 8>(s, blocks.clone(), packed, x, first + r, &mut out[r * PANEL..]);
+            tile::<S, F, 8>(s, blocks.clone(), panel, x, first + r, &mut out[r * PANEL..]);
             r += 8;
         }
     } else if const { S::REGISTERS > 0 } && quads > QUAD {
-        several_tiles::<S, F>(s, packed, x, first, quads, out);
+        several_tiles::<S, F>(s, panel, x, first, quads, out);
         r = quads;
     }
     while r + 4 <= quads {
-        tile::<S, F, 4>(s, blocks.clone(), packed, x, first + r, &mut out[r * PANEL..]);
+        tile::<S, F, 4>(s, blocks.clone(), panel, x, first + r, &mut out[r * PANEL..]);
         r += 4;
     }
     if const { S::REGISTERS > 0 } && r + 2 <= rows {
-        tile::<S, F, 2>(s, blocks.clone(), packed, x, first + r, &mut out[r * PANEL..]);
+        tile::<S, F, 2>(s, blocks.clone(), panel, x, first + r, &mut out[r * PANEL..]);
         r += 2;
     }
     while r < rows {
-        tile::<S, F, 1>(s, blocks.clone(), packed, x, first + r, &mut out[r * PANEL..]);
+        tile::<S, F, 1>(s, blocks.clone(), panel, x, first + r, &mut out[r * PANEL..]);
         r += 1;
     }
 }
@@ -183,7 +165,7 @@ pub fn panel<S: Simd, F: Format>(
 #[inline(always)]
 fn several_tiles<S: Simd, F: Format>(
     s: S,
-    packed: Packed<'_>,
+    panel: &[u8],
     x: &Input<'_>,
     first: usize,
     rows: usize,
@@ -191,19 +173,18 @@ fn several_tiles<S: Simd, F: Format>(
 ) {
     let passes = PANEL / S::LANES;
     let all = x.cols / F::TYPE.block_len();
-    let mut unpacked = [[const { MaybeUninit::<F::Group<S>>::uninit() }; 4]; CHUNK];
+    let mut unpacked: Unpacked<F::Group<S>> = [[const { MaybeUninit::uninit() }; 4]; CHUNK];
     for from in (0..all).step_by(CHUNK / F::GROUPS) {
         let blocks = from..(from + CHUNK / F::GROUPS).min(all);
         for b in blocks.clone() {
             for g in 0..F::GROUPS {
                 for (pass, to) in unpacked[(b * F::GROUPS + g) % CHUNK].iter_mut().enumerate().take(passes) {
-                    to.write(Groups::<S, F>::group(packed, s, b, g, pass));
+                    to.write(Groups::<S, F>::group(panel, s, b, g, pass));
                 }
             }
         }
-        let chunk = Unpacked { groups: &unpacked };
         for r in (0..rows).step_by(QUAD) {
-            tile::<S, F, QUAD>(s, blocks.clone(), chunk, x, first + r, &mut out[r * PANEL..]);
+            tile::<S, F, QUAD>(s, blocks.clone(), &unpacked, x, first + r, &mut out[r * PANEL..]);
         }
     }
 }

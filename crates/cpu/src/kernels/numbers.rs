@@ -27,6 +27,18 @@ pub enum Stored<'a> {
 }
 
 impl Stored<'_> {
+    /// Numbers `at..at + len`, both multiples of 32.
+    #[inline(always)]
+    pub fn part(&self, at: usize, len: usize) -> Self {
+        match self {
+            Stored::F32(x) => Stored::F32(&x[at..at + len]),
+            Stored::F16(x) => Stored::F16(&x[at..at + len]),
+            Stored::Q8_0(x, scales) => {
+                Stored::Q8_0(&x[at..at + len], &scales[at / GROUP..(at + len) / GROUP])
+            }
+        }
+    }
+
     /// Where number `at` lies.
     pub fn address(&self, at: usize) -> *const u8 {
         match self {

@@ -38,15 +38,22 @@ pub struct Loads {
     pub bf16: Option<Load>,
 }
 
+/// Both ways to read of a tier: its token and its instructions.
+macro_rules! reads {
+    ($S:ty, $features:tt) => {
+        [
+            shell!($S, $features, read::<_, false>, (bytes: &[u8])),
+            shell!($S, $features, read::<_, true>, (bytes: &[u8])),
+        ]
+    };
+}
+
 impl Loads {
     /// A tier's loads, where this processor runs them.
     pub fn new(tier: Tier) -> Option<Loads> {
         match tier {
             Tier::Scalar => Some(Loads {
-                read: [
-                    shell!(Scalar, [], read::<_, false>, (bytes: &[u8])),
-                    shell!(Scalar, [], read::<_, true>, (bytes: &[u8])),
-                ],
+                read: reads!(Scalar, []),
                 int8: Load { run: shell!(Scalar, [], int8, (rounds: u64)), operations: 2 * 4 * 8 * 16 },
                 f32: Load {
                     run: shell!(Scalar, [], float::<_, CHAINS>, (rounds: u64)),
@@ -127,10 +134,7 @@ mod x86 {
     /// Loads of AVX2.
     pub fn avx2(_proof: Avx2) -> Loads {
         Loads {
-            read: [
-                shell!(Avx2, ["avx2,fma,f16c"], read::<_, false>, (bytes: &[u8])),
-                shell!(Avx2, ["avx2,fma,f16c"], read::<_, true>, (bytes: &[u8])),
-            ],
+            read: reads!(Avx2, ["avx2,fma,f16c"]),
             int8: Load {
                 run: |rounds| {
                     // SAFETY: the tier's token proves that the processor has AVX2.
@@ -161,10 +165,7 @@ mod x86 {
     /// Loads of AVX-512 with VNNI.
     pub fn avx512(_proof: Avx512) -> Loads {
         Loads {
-            read: [
-                shell!(Avx512, ["avx512f,avx512bw,avx512vl,avx512dq,avx512vnni"], read::<_, false>, (bytes: &[u8])),
-                shell!(Avx512, ["avx512f,avx512bw,avx512vl,avx512dq,avx512vnni"], read::<_, true>, (bytes: &[u8])),
-            ],
+            read: reads!(Avx512, ["avx512f,avx512bw,avx512vl,avx512dq,avx512vnni"]),
             int8: Load {
                 run: |rounds| {
                     // SAFETY: the tier's token proves that the processor has VNNI.
@@ -265,10 +266,7 @@ mod arm {
     /// Loads of NEON with dot products.
     pub fn neon(_proof: Neon) -> Loads {
         Loads {
-            read: [
-                shell!(Neon, ["neon,dotprod"], read::<_, false>, (bytes: &[u8])),
-                shell!(Neon, ["neon,dotprod"], read::<_, true>, (bytes: &[u8])),
-            ],
+            read: reads!(Neon, ["neon,dotprod"]),
             int8: Load {
                 run: shell!(Neon, ["neon,dotprod"], int8_neon::<CHAINS>, (rounds: u64)),
                 operations: 2 * 16 * CHAINS as u64,
