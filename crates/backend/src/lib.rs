@@ -33,6 +33,17 @@ pub enum KvType {
     Q8_0,
 }
 
+impl KvType {
+    /// Bytes of so many numbers, whole heads, with their scales.
+    pub fn bytes(self, numbers: usize) -> usize {
+        match self {
+            KvType::F32 => 4 * numbers,
+            KvType::F16 => 2 * numbers,
+            KvType::Q8_0 => numbers + 2 * (numbers / 32),
+        }
+    }
+}
+
 /// The size of the key-value cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KvShape {

@@ -57,7 +57,7 @@ impl ModelArgs {
 }
 
 /// A value as its flag takes it.
-fn value_name(value: &impl ValueEnum) -> Option<String> {
+pub fn value_name(value: &impl ValueEnum) -> Option<String> {
     value.to_possible_value().map(|v| v.get_name().to_owned())
 }
 
@@ -90,19 +90,6 @@ pub enum Tier {
     AvxVnni,
     Avx512,
     Neon,
-}
-
-impl Tier {
-    /// The name, as the flag takes it.
-    pub fn name(self) -> &'static str {
-        match self {
-            Tier::Scalar => "scalar",
-            Tier::Avx2 => "avx2",
-            Tier::AvxVnni => "avxvnni",
-            Tier::Avx512 => "avx512",
-            Tier::Neon => "neon",
-        }
-    }
 }
 
 /// How tokens are chosen. The defaults are llama.cpp's.

@@ -11,7 +11,7 @@ use cera_cpu::Cpu;
 use cera_hub::Hub;
 use indicatif::ProgressBar;
 
-use crate::args::{CacheType, Device, ModelArgs, Tier};
+use crate::args::{CacheType, Device, ModelArgs, Tier, value_name};
 use crate::failure::Failure;
 use crate::progress;
 
@@ -50,7 +50,7 @@ pub fn backend(args: &ModelArgs) -> Result<Chosen, Failure> {
 /// The CPU as the flags want it.
 pub fn cpu(threads: Option<NonZeroUsize>, tier: Option<Tier>) -> Result<Cpu, Failure> {
     let fault = |e: &dyn Display| Failure::with_next(e, "Change --threads or --cpu-tier, or leave them out.");
-    let named = |tier: Tier| cera_cpu::Tier::from_str(tier.name());
+    let named = |tier: Tier| cera_cpu::Tier::from_str(&value_name(&tier).unwrap_or_default());
     let tier = tier.map(named).transpose().map_err(|e| fault(&e))?;
     let threads = threads.map(usize::from);
     Cpu::new(cera_cpu::Options { threads, tier, ..Default::default() }).map_err(|e| fault(&e))

@@ -127,12 +127,7 @@ const SHARE: usize = ATTENTION.heads / ATTENTION.kv_heads;
 
 /// Bytes of one head's keys and values.
 fn head_bytes(ty: KvType, positions: usize) -> usize {
-    let numbers = 2 * positions * ATTENTION.head_dim;
-    match ty {
-        KvType::F32 => numbers * 4,
-        KvType::F16 => numbers * 2,
-        KvType::Q8_0 => numbers + numbers / GROUP * 2,
-    }
+    ty.bytes(2 * positions * ATTENTION.head_dim)
 }
 
 /// A layer of the cache with some sequences, all equally long.

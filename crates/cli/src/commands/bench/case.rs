@@ -127,12 +127,6 @@ impl Needs {
                 } += operations;
             }
         }
-        let bytes_each = match cache {
-            KvType::F32 => 4.0,
-            KvType::F16 => 2.0,
-            // 32 bytes and their scale.
-            KvType::Q8_0 => 34.0 / 32.0,
-        };
         Needs {
             weight_bytes: show::Cost::new(plan).read_bytes as f64,
             row,
@@ -140,9 +134,7 @@ impl Needs {
             layers: plan
                 .kv
                 .iter()
-                .map(|kv| {
-                    (2.0 * bytes_each * (kv.heads * kv.head_dim) as f64, kv.window.unwrap_or(usize::MAX))
-                })
+                .map(|kv| (cache.bytes(2 * kv.heads * kv.head_dim) as f64, kv.window.unwrap_or(usize::MAX)))
                 .collect(),
         }
     }
