@@ -225,6 +225,8 @@ pub struct Fixture {
     pub record: Record,
     /// `[prompt tokens, vocabulary]`.
     pub logits: Vec<f32>,
+    /// What the logits of the CPU come to; `tests/digest.rs` says how. Empty where none are recorded yet.
+    pub digests: String,
 }
 
 /// What a fixture's JSON holds of use to a test.
@@ -241,12 +243,32 @@ pub struct Record {
 }
 
 impl Fixture {
+    /// The families that have one, in order.
+    ///
+    /// # Errors
+    /// The folder cannot be read.
+    pub fn families() -> Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(Self::folder())? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|e| e == "gguf") {
+                names.extend(path.file_stem().map(|stem| stem.to_string_lossy().into_owned()));
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    fn folder() -> PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures")
+    }
+
     /// Reads a family's fixture.
     ///
     /// # Errors
     /// A file is missing or holds something else.
     pub fn read(family: &str) -> Result<Self> {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("fixtures");
+        let folder = Self::folder();
         let file = |extension: &str| folder.join(format!("{family}.{extension}"));
         let record: Record = serde_json::from_slice(&std::fs::read(file("json"))?)?;
         let bytes = std::fs::read(file("logits"))?;
@@ -255,6 +277,7 @@ impl Fixture {
         if logits.len() != rows * columns || rows != record.prompt_ids.len() {
             return Err(format!("{family}: {} logits are not {rows} x {columns}", logits.len()).into());
         }
-        Ok(Fixture { path: file("gguf"), record, logits })
+        let digests = std::fs::read_to_string(file("digest")).unwrap_or_default();
+        Ok(Fixture { path: file("gguf"), record, logits, digests })
     }
 }

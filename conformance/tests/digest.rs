@@ -1,20 +1,21 @@
 //! The CPU's logits have the same bits on every processor. A digest of them is recorded here for every tiny model, and
 //! the tests of every machine must come to it; that nothing else shows in the bits is what `bits.rs` tests.
 //!
-//! Where the contract or a fixture changes on purpose, the failures say what to record instead.
+//! A family's digests stand in `fixtures/FAMILY.digest`: of its fixture as it is (in f32), and mixed. Where the contract
+//! or a fixture changes on purpose, the failures say what to record instead.
 
 use cera_backend::KvType;
 use cera_conformance::{Fixture, Result, Runner};
 use cera_cpu::{Cpu, Options, Tier};
 use cera_gguf::{Gguf, Writer};
 use cera_quant::Type;
+use libtest_mimic::{Arguments, Trial};
 
 /// What the matrices of a mixed model are encoded as, by turns. The fixtures are too narrow for longer blocks.
 const TYPES: [Type; 7] = [Type::Q4_0, Type::Q8_0, Type::Q5_1, Type::F16, Type::Q4_1, Type::Q5_0, Type::BF16];
 
 /// A machine that is there to test certain tiers names them in `CERA_TEST_TIERS`, since one that it turned out not to run
 /// would pass without a test.
-#[test]
 fn the_tiers_that_are_meant_run() {
     let found = Tier::available().iter().map(|t| t.name()).collect::<Vec<_>>().join(" ");
     println!("tiers: {found}");
@@ -59,41 +60,42 @@ fn fnv1a(bytes: impl Iterator<Item = u8>) -> u64 {
     bytes.fold(0xcbf2_9ce4_8422_2325, |hash, b| (hash ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3))
 }
 
-#[test]
 fn the_digest_is_fnv1a() {
     // The draft's own vectors.
     assert_eq!(fnv1a(std::iter::empty()), 0xcbf2_9ce4_8422_2325);
     assert_eq!(fnv1a(b"foobar".iter().copied()), 0x8594_4171_f739_67e8);
 }
 
-fn check(family: &str, recorded: [u64; 2]) {
+fn check(family: &str) {
     let fixture = Fixture::read(family).unwrap();
     let plain = Gguf::open(&fixture.path).unwrap();
     let mixed = mixed(&plain).unwrap();
     for tier in Tier::available() {
         let got = [&plain, &mixed].map(|file| digest(file, &fixture.record.prompt_ids, tier).unwrap());
-        assert!(got == recorded, "on {tier} not as recorded: {family} {:#018x} {:#018x}", got[0], got[1]);
+        let got = got.map(|d| format!("{d:016x}\n")).concat();
+        assert!(got == fixture.digests, "on {tier}, {family}.digest is not:\n{got}");
         println!("{family} on {tier}: as recorded");
     }
 }
 
-/// A family, and the digests of its fixture: as it is (in f32), and mixed.
-macro_rules! families {
-    ($($family:ident $plain:literal $mixed:literal)*) => {$(
-        #[test]
-        fn $family() {
-            check(stringify!($family), [$plain, $mixed]);
-        }
-    )*};
-}
-
-families! {
-    gemma3 0x6e7e58843bbb0b68 0xb81e1676ff5b8f0c
-    granite 0x149c468fa16cafe7 0xdd094b26203f889a
-    llama 0x8451ee05267efcfa 0x18908ca8aca94c4c
-    llama3rope 0xb77314a6ba5a1888 0x05cd01463fbad951
-    mistral 0xa962a7a3a0547196 0xb752cbfeba3e318f
-    qwen2 0x45bb62d5426a2899 0x0976821e22086894
-    qwen3 0x6a01be5d1725be2a 0x50f90715e1ce921e
-    smollm3 0x39637d6c5845c060 0x33c98a081bc13844
+/// One test a fixture, by the family's name.
+fn main() {
+    let arguments = Arguments::from_args();
+    let family = |name: String| {
+        Trial::test(name.clone(), move || {
+            check(&name);
+            Ok(())
+        })
+    };
+    let mut trials: Vec<_> =
+        Fixture::families().expect("the folder of fixtures").into_iter().map(family).collect();
+    trials.push(Trial::test("the_tiers_that_are_meant_run", || {
+        the_tiers_that_are_meant_run();
+        Ok(())
+    }));
+    trials.push(Trial::test("the_digest_is_fnv1a", || {
+        the_digest_is_fnv1a();
+        Ok(())
+    }));
+    libtest_mimic::run(&arguments, trials).exit();
 }

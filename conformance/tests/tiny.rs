@@ -3,6 +3,7 @@
 use cera_backend::{Backend, KvType, Reference};
 use cera_conformance::{Fixture, Runner};
 use cera_cpu::{Cpu, Options, Tier};
+use libtest_mimic::{Arguments, Trial};
 
 /// A backend under test.
 struct Candidate {
@@ -68,13 +69,15 @@ fn check_backend(candidate: Candidate, family: &str, fixture: &Fixture) {
     assert_eq!(greedy, record.greedy_ids[..sure], "{family} on {name}");
 }
 
-macro_rules! families {
-    ($($family:ident)*) => {$(
-        #[test]
-        fn $family() {
-            check(stringify!($family));
-        }
-    )*};
+/// One test a fixture, by the family's name.
+fn main() {
+    let arguments = Arguments::from_args();
+    let family = |name: String| {
+        Trial::test(name.clone(), move || {
+            check(&name);
+            Ok(())
+        })
+    };
+    let trials = Fixture::families().expect("the folder of fixtures").into_iter().map(family);
+    libtest_mimic::run(&arguments, trials.collect()).exit();
 }
-
-families! { gemma3 granite llama llama3rope mistral qwen2 qwen3 smollm3 }

@@ -20,10 +20,10 @@ import argparse
 import hashlib
 import json
 import os
+import runpy
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass, field
 from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -34,9 +34,9 @@ import numpy as np
 import torch
 import transformers
 
+from tiny_family import VOCAB
 from tiny_text import CHAT_TEMPLATE, CORPUS, PROMPT
 
-VOCAB = 512
 GREEDY_TOKENS = 16
 MIN_MARGIN = 0.02  # logits; f32 rounding moves these models' logits by about 1e-5
 MIN_ABLATION = 0.005  # logits; five times the tolerance of the tests, 1e-3
@@ -50,154 +50,16 @@ PRE_TOKENIZER_PATTERN = (
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
-SHAPE = dict(
-    vocab_size=VOCAB,
-    hidden_size=64,
-    intermediate_size=128,
-    num_hidden_layers=2,
-    num_attention_heads=4,
-    num_key_value_heads=2,
-    max_position_embeddings=1024,
-    bos_token_id=1,
-    eos_token_id=2,
-    pad_token_id=0,
-)
+
+def families():
+    """Every family, from the files in families/."""
+    found = {}
+    for path in sorted((Path(__file__).parent / "families").glob("*.py")):
+        found |= runpy.run_path(str(path))["FAMILIES"]
+    return found
 
 
-def rope(theta, **more):
-    return dict(rope_type="default", rope_theta=theta) | more
-
-
-@dataclass
-class Family:
-    """One fixture: transformers' classes by prefix, the configuration, and what to change to see that it matters."""
-
-    prefix: str
-    config: dict
-    ablations: dict = field(default_factory=dict)  # name -> changed configuration entries
-    neutral: dict = field(default_factory=dict)  # name -> (part of the parameters' names, value they are set to)
-    config_class: str = ""  # where it is not PREFIX + "Config"
-    embed_std: float = 0.3
-    final_norm: float = 1.0  # mean weight of the last norm: brings the spread of tied logits up
-
-    @property
-    def zero_centred_norms(self):
-        return self.prefix == "Gemma3"  # the weight stored is (factor - 1)
-
-
-# Where the embedding is the output matrix too, small rows keep the input token from predicting itself, and a large last
-# norm spreads the logits again.
-TIED_EMBED_STD = 0.1
-TIED_FINAL_NORM = 3.0
-
-LLAMA3_ROPE = rope(
-    500000.0,
-    rope_type="llama3",
-    factor=8.0,
-    low_freq_factor=1.0,
-    high_freq_factor=4.0,
-    # So short that of a 16-wide head's eight wavelengths (6, 32, 167, ...) one is kept, one blended, the rest stretched.
-    original_max_position_embeddings=64,
-)
-GEMMA_LAYERS = ["sliding_attention"] * 5 + ["full_attention"]
-
-
-def gemma_rope(local, glob):
-    return dict(sliding_attention=rope(local), full_attention=rope(glob))
-
-
-GRANITE = dict(embedding_multiplier=6.0, residual_multiplier=0.45, attention_multiplier=0.4, logits_scaling=1.5)
-
-FAMILIES = {
-    "llama": Family(
-        "Llama",
-        SHAPE | dict(head_dim=16, rope_parameters=rope(10000.0)),
-        dict(rope_base=dict(rope_parameters=rope(20000.0)), norm_epsilon=dict(rms_norm_eps=1e-2)),
-    ),
-    "llama3rope": Family(
-        "Llama",
-        SHAPE | dict(head_dim=16, rope_parameters=LLAMA3_ROPE),
-        dict(
-            rope_unscaled=dict(rope_parameters=rope(500000.0)),
-            rope_factor=dict(rope_parameters=LLAMA3_ROPE | dict(factor=4.0)),
-            rope_blend=dict(rope_parameters=LLAMA3_ROPE | dict(high_freq_factor=2.1)),
-        ),
-    ),
-    # Heads wider than hidden / heads, as in Mistral Nemo. No window: the GGUF of the llama architecture does not carry it.
-    "mistral": Family(
-        "Mistral",
-        SHAPE | dict(head_dim=32, sliding_window=None, rope_parameters=rope(1000000.0)),
-        dict(rope_base=dict(rope_parameters=rope(10000.0))),
-    ),
-    "qwen2": Family(
-        "Qwen2",
-        SHAPE | dict(tie_word_embeddings=True, rope_parameters=rope(1000000.0)),
-        dict(rope_base=dict(rope_parameters=rope(10000.0))),
-        dict(query_bias=("q_proj.bias", 0.0), key_bias=("k_proj.bias", 0.0), value_bias=("v_proj.bias", 0.0)),
-        embed_std=TIED_EMBED_STD,
-        final_norm=TIED_FINAL_NORM,
-    ),
-    "qwen3": Family(
-        "Qwen3",
-        SHAPE | dict(head_dim=32, tie_word_embeddings=True, rope_parameters=rope(1000000.0)),
-        dict(rope_base=dict(rope_parameters=rope(10000.0))),
-        dict(query_norm=("q_norm", 1.0), key_norm=("k_norm", 1.0)),
-        embed_std=TIED_EMBED_STD,
-        final_norm=TIED_FINAL_NORM,
-    ),
-    # Every fourth layer has no rope; there are five, so that one with rope follows the one without.
-    "smollm3": Family(
-        "SmolLM3",
-        SHAPE
-        | dict(
-            num_hidden_layers=5,
-            intermediate_size=96,
-            tie_word_embeddings=True,
-            no_rope_layer_interval=4,
-            rope_parameters=rope(2000000.0),
-        ),
-        dict(
-            rope_everywhere=dict(no_rope_layers=[1] * 5),
-            rope_wrong_layer=dict(no_rope_layers=[0, 1, 1, 1, 0]),
-            rope_base=dict(rope_parameters=rope(10000.0)),
-        ),
-        embed_std=TIED_EMBED_STD,
-        final_norm=TIED_FINAL_NORM,
-    ),
-    "granite": Family(
-        "Granite",
-        SHAPE | GRANITE | dict(tie_word_embeddings=True, rope_parameters=rope(10000.0)),
-        {name: {name: 1.0 if name != "attention_multiplier" else 16**-0.5} for name in GRANITE},
-        embed_std=TIED_EMBED_STD / 6.0,  # the embedding multiplier gives it back
-        final_norm=TIED_FINAL_NORM * 6.0,
-    ),
-    "gemma3": Family(
-        "Gemma3",
-        SHAPE
-        | dict(
-            num_hidden_layers=6,
-            intermediate_size=64,
-            head_dim=16,
-            query_pre_attn_scalar=16,
-            sliding_window=8,
-            layer_types=GEMMA_LAYERS,
-            rope_parameters=gemma_rope(10000.0, 1000000.0),
-        ),
-        dict(
-            window_longer=dict(sliding_window=9),
-            window_shorter=dict(sliding_window=7),
-            rope_all_local=dict(rope_parameters=gemma_rope(10000.0, 10000.0)),
-            rope_all_global=dict(rope_parameters=gemma_rope(1000000.0, 1000000.0)),
-            exact_gelu=dict(hidden_activation="gelu"),
-            silu=dict(hidden_activation="silu"),
-        ),
-        # zero-centred: 0 stored is a factor of one
-        dict(query_norm=("q_norm", 0.0), post_attention_norm=("post_attention_layernorm", 0.0)),
-        config_class="Gemma3TextConfig",
-        embed_std=TIED_EMBED_STD / 8.0,  # Gemma multiplies by the root of the width, which is 8
-        final_norm=TIED_FINAL_NORM * 8.0,
-    ),
-}
+FAMILIES = families()
 
 
 def make_tokenizer():
@@ -249,7 +111,10 @@ def randomise(family, model, seed):
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             drawn = torch.randn(parameter.shape, generator=generator, dtype=torch.float32)
-            if "embed_tokens" in name:
+            own = family.draw(name, drawn)
+            if own is not None:
+                value = own
+            elif "embed_tokens" in name:
                 value = drawn * family.embed_std
             elif "lm_head" in name:
                 value = drawn * 0.3
@@ -309,11 +174,11 @@ def ablate(family, model, ids, base):
     return moved
 
 
-def convert(source, folder, out, name):
+def convert(source, folder, out, name, options):
     """Have llama.cpp's converter write `out` from the Hugging Face folder."""
     here = Path(__file__).parent
     command = [sys.executable, here / "convert_tiny.py", source, PRE_TOKENIZER, folder]
-    command += ["--outfile", out, "--outtype", "f32", "--model-name", name]
+    command += ["--outfile", out, "--outtype", "f32", "--model-name", name, *options]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     if done.returncode != 0:
         sys.exit(f"converter failed for {name}:\n{done.stdout[-3000:]}")
@@ -343,7 +208,7 @@ def make(name, source, out, keep):
         folder.mkdir(parents=True, exist_ok=True)
         tokenizer.save_pretrained(folder)
         model.save_pretrained(folder)
-        convert(source, folder, out / f"{name}.gguf", f"tiny-{name}")
+        convert(source, folder, out / f"{name}.gguf", f"tiny-{name}", family.converter)
 
     base.numpy().astype("<f4").tofile(out / f"{name}.logits")
     record = dict(
