@@ -27,6 +27,21 @@ static BYTE_OF: [u16; 324] = {
     table
 };
 
+/// Character of each byte.
+static CHAR_OF: [char; 256] = {
+    let mut table = ['\0'; 256];
+    let mut code = 0;
+    while code < BYTE_OF.len() {
+        if BYTE_OF[code] < 256
+            && let Some(c) = char::from_u32(code as u32)
+        {
+            table[BYTE_OF[code] as usize] = c;
+        }
+        code += 1;
+    }
+    table
+};
+
 /// Appends the bytes that `text` stands for. False, with `out` as it was, where a character stands for none.
 pub(crate) fn decode(text: &str, out: &mut Vec<u8>) -> bool {
     let start = out.len();
@@ -42,9 +57,28 @@ pub(crate) fn decode(text: &str, out: &mut Vec<u8>) -> bool {
     true
 }
 
+/// Each byte of `text` as its character.
+pub(crate) fn encode(text: &str) -> String {
+    text.bytes().filter_map(|byte| CHAR_OF.get(usize::from(byte))).collect()
+}
+
+/// Bytes of the character that begins with `first`.
+pub(crate) fn char_len(first: u8) -> usize {
+    match first {
+        0..0xC0 => 1,
+        0xC0..0xE0 => 2,
+        0xE0..0xF0 => 3,
+        0xF0.. => 4,
+    }
+}
+
 /// The byte of a SentencePiece byte token: `<0x00>` to `<0xFF>` with two hexadecimal digits, nothing else.
 pub(crate) fn byte_token(text: &str) -> Option<u8> {
-    let digits = text.strip_prefix("<0x")?.strip_suffix('>')?;
+    hex(text.strip_prefix("<0x")?.strip_suffix('>')?)
+}
+
+/// The byte of two hexadecimal digits.
+pub(crate) fn hex(digits: &str) -> Option<u8> {
     if digits.len() != 2 || !digits.bytes().all(|d| d.is_ascii_hexdigit()) {
         return None;
     }
@@ -72,6 +106,14 @@ mod tests {
         assert_eq!(bytes, " Hello\né".as_bytes());
         assert!(!decode("a b", &mut bytes) && !decode("\u{2581}", &mut bytes));
         assert_eq!(bytes, " Hello\né".as_bytes());
+        assert_eq!(encode(" Hello\né"), "ĠHelloĊÃ©");
+    }
+
+    #[test]
+    fn characters_have_their_length() {
+        for c in ['a', 'é', '中', '😀'] {
+            assert_eq!(char_len(c.to_string().as_bytes()[0]), c.len_utf8());
+        }
     }
 
     #[test]

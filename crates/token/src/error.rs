@@ -13,7 +13,7 @@ pub enum Error {
         model: String,
     },
     /// A kind of tokenizer that this crate does not have.
-    #[error("tokenizer.ggml.model {} is not supported (gpt2, llama and gemma4 are)", shown(model))]
+    #[error("tokenizer.ggml.model {} is not supported ({})", shown(model), crate::gguf::MODELS.join(", "))]
     UnknownModel {
         /// What the file says.
         model: String,
@@ -145,9 +145,82 @@ pub enum Error {
         /// The bound that was reached.
         fuel: u64,
     },
-    /// An expression of a pre-tokenizer does not compile.
-    #[error("pre-tokenizer: {0}")]
-    Expression(String),
+    /// An expression of a pre-tokenizer that this crate cannot run as it was meant.
+    #[error("expression {} is not supported: {what}", shown(expression))]
+    Expression {
+        /// The expression.
+        expression: String,
+        /// What stands in the way.
+        what: String,
+    },
+    /// An expression that is built so that a text makes it read the same characters again and again.
+    #[error("expression {} takes too long on this text", shown(expression))]
+    Slow {
+        /// The expression.
+        expression: String,
+    },
+    /// Normalizers that make a text many times longer.
+    #[error("the normalizers make a text of {bytes} bytes more than 64 times longer")]
+    Grows {
+        /// Bytes of the text.
+        bytes: usize,
+    },
+    /// A map of characters (`precompiled_charsmap`) that cannot be used.
+    #[error("precompiled_charsmap: {0}")]
+    Charsmap(&'static str),
+    /// A token too long for a model that walks texts byte by byte.
+    #[error("token {id} has {bytes} bytes, more than {most}")]
+    TokenLength {
+        /// Token id.
+        id: u32,
+        /// Bytes it has.
+        bytes: usize,
+        /// The most that are possible.
+        most: usize,
+    },
+    /// A word with more bytes than 32 bits can count.
+    #[error("a word of the text has {bytes} bytes, which is too many")]
+    WordLength {
+        /// Bytes it has.
+        bytes: usize,
+    },
+    /// A model that needs a token for unknown words names none.
+    #[error("the vocabulary has no token for unknown words")]
+    NoUnknown,
+    /// A file of a Hugging Face folder that is not the JSON that it should be.
+    #[error("{file}: {what}")]
+    Json {
+        /// Name of the file.
+        file: &'static str,
+        /// What is wrong, and where.
+        what: String,
+    },
+    /// A part of a `tokenizer.json` that this crate does not have.
+    #[error("tokenizer.json: {part}: {what} is not supported")]
+    Unsupported {
+        /// The part of the file.
+        part: &'static str,
+        /// The component or its setting.
+        what: String,
+    },
+    /// A token of a `tokenizer.json` whose id cannot be.
+    #[error("tokenizer.json: token {} has id {id}: {what}", shown(text))]
+    TokenIdOf {
+        /// Its text.
+        text: String,
+        /// The id.
+        id: u64,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// A special token that a file names is not in the vocabulary.
+    #[error("{file}: {} is no token of the vocabulary", shown(text))]
+    NoSuchToken {
+        /// Name of the file.
+        file: &'static str,
+        /// The token's text.
+        text: String,
+    },
     /// The automaton over the special tokens could not be built.
     #[error("the special tokens are too many or too long: {0}")]
     Specials(String),

@@ -13,6 +13,7 @@
 //! it. So a marker is also put into the beginning of a spelling at the end of a string, and in front of a string
 //! that begins with the end of one.
 
+use rustc_hash::FxHashMap;
 use serde_json::Value;
 
 use crate::Error;
@@ -49,13 +50,13 @@ pub(crate) struct Guard {
 
 impl Guard {
     pub fn new(vocab: &Vocab) -> Result<Self, Error> {
-        let guarded = |kind| matches!(kind, Kind::Control | Kind::Unknown);
-        let ids = vocab.specials.iter().copied().filter(|&id| vocab.kind(id).is_some_and(guarded));
-        let pieces = ids.filter_map(|id| vocab.piece(id)).filter_map(|piece| std::str::from_utf8(piece).ok());
-        let mut sorted: Vec<String> = pieces.filter(|piece| !piece.is_empty()).map(Into::into).collect();
+        let guarded = |id: u32| matches!(vocab.kind(id), Some(Kind::Control | Kind::Unknown));
+        let specials = || vocab.specials.iter().filter(|(id, text)| guarded(*id) && !text.is_empty());
+        let mut sorted: Vec<String> = specials().map(|(_, text)| text.to_string()).collect();
         sorted.sort_unstable();
         let longest = sorted.iter().map(String::len).max().unwrap_or(0);
-        Ok(Self { finder: Finder::new(vocab, guarded)?, sorted, longest })
+        let tokens = specials().map(|(id, text)| (*id, &**text));
+        Ok(Self { finder: Finder::new(tokens, &FxHashMap::default())?, sorted, longest })
     }
 
     /// Puts markers into all strings of `values`. Gives the marker if any was needed.

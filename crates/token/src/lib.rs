@@ -1,9 +1,9 @@
 //! Tokenizers, streaming detokenizer, chat templates.
 //!
-//! A [`Tokenizer`] is made from a GGUF file's metadata: byte-level BPE (`gpt2`), SentencePiece BPE (`llama`) or
-//! BPE over characters (`gemma4`). It gives the ids that llama.cpp and the models' own tokenizers give, on all of
-//! Unicode. Nothing is guessed: an unknown pre-tokenizer, a merge of tokens that do not exist or an id outside
-//! the vocabulary is an [`Error`] that names it.
+//! A [`Tokenizer`] is made from a GGUF file's metadata ([`Tokenizer::from_gguf`]) or from a Hugging Face folder
+//! ([`Tokenizer::from_hf`]). It gives the ids that llama.cpp and the models' own tokenizers give, on all of Unicode, and
+//! those of the latter where the two differ. Nothing is guessed: an unknown pre-tokenizer, a component that this crate does
+//! not have, a merge of tokens that do not exist or an id outside the vocabulary is an [`Error`] that names it.
 //!
 //! **Special tokens are text unless a template put them there.** [`Special`] says so for each text that is
 //! encoded; [`ChatTemplate::render`] gives a [`Prompt`], in which what the template wrote and what messages spell
@@ -34,21 +34,33 @@ mod bytes;
 mod chat;
 mod detok;
 mod error;
+mod gguf;
 mod guard;
+mod hf;
 mod json;
+mod known;
 mod merge;
+mod model;
+mod normal;
+mod plamo2;
+mod rwkv;
 mod spec;
 mod special;
-mod split;
 mod spm;
+mod table;
 mod tokenizer;
+mod trie;
+mod unigram;
 mod vocab;
+mod wordpiece;
+mod words;
 
 pub use chat::{Chat, ChatTemplate};
 pub use detok::Detokenizer;
 pub use error::{Error, MergeFault};
 pub use guard::Prompt;
+pub use hf::HfFiles;
 pub use spec::VocabSpec;
-pub use split::pre_tokenizers;
 pub use tokenizer::{Shown, Special, Tokenizer};
 pub use vocab::{Kind, SpecialIds};
+pub use words::pre_tokenizers;

@@ -1,16 +1,16 @@
 use std::sync::{Arc, OnceLock};
 
 use cera_gguf::Metadata;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::bpe::Bpe;
 use crate::guard::{Guard, Prompt};
-use crate::spec::{KEY_ADD_BOS, KEY_ADD_EOS, KEY_BOS, KEY_EOS};
-use crate::special::{Finder, Fragment, Strip, strips};
-use crate::split::Pre;
-use crate::spm::Spm;
-use crate::vocab::{SpecialIds, Spelling, Vocab, spm_defaults};
-use crate::{ChatTemplate, Detokenizer, Error, Kind, VocabSpec};
+use crate::hf::{self, HfFiles};
+use crate::model::{Model, Scratch};
+use crate::normal::Normals;
+use crate::special::{Finder, Flags, Fragment};
+use crate::vocab::{SpecialIds, Vocab};
+use crate::words::Steps;
+use crate::{ChatTemplate, Detokenizer, Error, Kind, VocabSpec, gguf};
 
 /// Whether control tokens that a text spells out are read as tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -38,22 +38,37 @@ pub struct Tokenizer {
 
 #[derive(Debug)]
 struct Inner {
-    vocab: Vocab,
-    model: Model,
-    strips: FxHashMap<u32, Strip>,
+    parts: Parts,
+    /// User-defined tokens that are found in the text as it is.
     user_defined: Finder,
-    /// All special tokens. Built when first asked for.
+    /// All special tokens that are. Built when first asked for.
     all: OnceLock<Finder>,
+    /// User-defined tokens that are found in the normalized text.
+    late: Finder,
     guard: OnceLock<Guard>,
-    add_bos: Option<u32>,
-    add_eos: Option<u32>,
-    template: Option<String>,
 }
 
+/// What a file says, checked and ready.
 #[derive(Debug)]
-enum Model {
-    Bpe(Bpe),
-    Spm { spm: Spm, prefix: bool },
+pub(crate) struct Parts {
+    pub vocab: Vocab,
+    pub normals: Normals,
+    /// User-defined tokens that are looked for after normalization, as they read then.
+    pub late: Vec<(u32, String)>,
+    pub steps: Steps,
+    pub model: Model,
+    pub ends: Ends,
+    pub flags: FxHashMap<u32, Flags>,
+    /// Encoding puts a space before a text, which decoding takes away.
+    pub begins_with_space: bool,
+    pub template: Option<String>,
+}
+
+/// The tokens around a whole text.
+#[derive(Debug, Default)]
+pub(crate) struct Ends {
+    pub before: Vec<u32>,
+    pub behind: Vec<u32>,
 }
 
 impl Tokenizer {
@@ -70,49 +85,23 @@ impl Tokenizer {
     ///
     /// # Errors
     /// The first thing that is wrong with it, by name.
-    pub fn new(mut spec: VocabSpec<'_>) -> Result<Self, Error> {
-        let (spelling, pre) = match spec.model.as_str() {
-            "gpt2" => (Spelling::Bytes, Some(Pre::find(spec.pre.as_deref().ok_or(Error::MissingPre)?)?)),
-            "gemma4" => (Spelling::Spaces, Some(Pre::find("gemma4")?)),
-            "llama" => (Spelling::Spaces, None),
-            _ => return Err(Error::UnknownModel { model: spec.model }),
-        };
-        if pre.is_none() {
-            spm_defaults(&mut spec);
-        }
-        let vocab = Vocab::new(&spec, spelling)?;
-        let add_bos = match (spec.add_bos, spec.model.as_str()) {
-            // Gemma 4's files say false, and the model needs it (llama.cpp, pull request 21500).
-            (_, "gemma4") => spec.bos,
-            (Some(true), _) => {
-                Some(spec.bos.ok_or(Error::MissingSpecial { flag: KEY_ADD_BOS, key: KEY_BOS })?)
-            }
-            (Some(false), _) => None,
-            (None, _) => spec.bos.filter(|_| pre.is_none_or(|pre| pre.add_bos)),
-        };
-        let add_eos = match spec.add_eos {
-            Some(true) => Some(spec.eos.ok_or(Error::MissingSpecial { flag: KEY_ADD_EOS, key: KEY_EOS })?),
-            _ => None,
-        };
-        let model = match pre {
-            Some(pre) => Model::Bpe(Bpe::new(&vocab, &spec.merges, pre, spelling)?),
-            None => Model::Spm {
-                spm: Spm::new(&vocab, &spec.scores),
-                prefix: spec.add_space_prefix.unwrap_or(true),
-            },
-        };
-        let inner = Inner {
-            strips: strips(&vocab, spec.name.as_deref(), spec.pre.as_deref()),
-            user_defined: Finder::new(&vocab, |kind| kind == Kind::UserDefined)?,
-            all: OnceLock::new(),
-            guard: OnceLock::new(),
-            vocab,
-            model,
-            add_bos,
-            add_eos,
-            template: spec.chat_template,
-        };
-        Ok(Self { inner: Arc::new(inner) })
+    pub fn new(spec: VocabSpec<'_>) -> Result<Self, Error> {
+        Self::from_parts(gguf::build(spec)?)
+    }
+
+    /// Reads the tokenizer of a Hugging Face folder. Memory is a small multiple of the files' own.
+    ///
+    /// # Errors
+    /// The first thing that is wrong with a file, or not supported, by name.
+    pub fn from_hf(files: &HfFiles<'_>) -> Result<Self, Error> {
+        Self::from_parts(hf::build(files)?)
+    }
+
+    fn from_parts(parts: Parts) -> Result<Self, Error> {
+        let user_defined = parts.finder(|kind| kind == Kind::UserDefined)?;
+        let late = Finder::new(parts.late.iter().map(|(id, text)| (*id, text.as_str())), &parts.flags)?;
+        let (all, guard) = (OnceLock::new(), OnceLock::new());
+        Ok(Self { inner: Arc::new(Inner { parts, user_defined, all, late, guard }) })
     }
 
     /// Tokens of a part of a text: nothing is put before or behind it.
@@ -147,13 +136,16 @@ impl Tokenizer {
         Ok(self.with_ends(writer.out, false))
     }
 
-    fn with_ends(&self, mut ids: Vec<u32>, eos: bool) -> Vec<u32> {
-        if let Some(bos) = self.inner.add_bos {
-            let written = ids.iter().take_while(|&&id| id == bos).count();
-            ids.splice(..written, [bos]);
+    fn with_ends(&self, mut ids: Vec<u32>, whole: bool) -> Vec<u32> {
+        let Ends { before, behind } = &self.inner.parts.ends;
+        if let [bos] = before.as_slice() {
+            let written = ids.iter().take_while(|&id| id == bos).count();
+            ids.splice(..written, [*bos]);
+        } else if !ids.starts_with(before) {
+            ids.splice(..0, before.iter().copied());
         }
-        if let Some(eos) = self.inner.add_eos.filter(|&id| eos && ids.last() != Some(&id)) {
-            ids.push(eos);
+        if whole && !ids.ends_with(behind) {
+            ids.extend_from_slice(behind);
         }
         ids
     }
@@ -163,7 +155,7 @@ impl Tokenizer {
     /// # Errors
     /// [`Error::TokenId`] where there is no such token.
     pub fn piece(&self, id: u32, shown: Shown) -> Result<&[u8], Error> {
-        let vocab = &self.inner.vocab;
+        let vocab = &self.inner.parts.vocab;
         let piece = vocab.piece(id).ok_or(Error::TokenId { id, tokens: vocab.len() })?;
         let hidden = shown == Shown::Text && matches!(vocab.kind(id), Some(Kind::Control | Kind::Unknown));
         Ok(if hidden { &[] } else { piece })
@@ -187,43 +179,43 @@ impl Tokenizer {
     /// Number of tokens. A model may have more rows of embeddings (padding), never fewer.
     #[expect(clippy::len_without_is_empty, reason = "a vocabulary without tokens is refused")]
     pub fn len(&self) -> usize {
-        self.inner.vocab.len()
+        self.inner.parts.vocab.len()
     }
 
     /// What a token is; None where there is no such token.
     pub fn kind(&self, id: u32) -> Option<Kind> {
-        self.inner.vocab.kind(id)
+        self.inner.parts.vocab.kind(id)
     }
 
     /// Special tokens by role.
     pub fn special_ids(&self) -> SpecialIds {
-        self.inner.vocab.ids
+        self.inner.parts.vocab.ids
     }
 
     /// The special token of this spelling, such as `<|fim_prefix|>`.
     pub fn special_id(&self, text: &str) -> Option<u32> {
-        let vocab = &self.inner.vocab;
-        vocab.specials.iter().copied().find(|&id| vocab.piece(id) == Some(text.as_bytes()))
+        let vocab = &self.inner.parts.vocab;
+        vocab.specials.iter().find(|(_, special)| **special == *text).map(|(id, _)| *id)
     }
 
     /// Whether a token ends generation: `eos`, end of turn, end of message, and what is known to by its text.
     pub fn is_eog(&self, id: u32) -> bool {
-        self.inner.vocab.eog.binary_search(&id).is_ok()
+        self.inner.parts.vocab.eog.binary_search(&id).is_ok()
     }
 
     /// All tokens that end generation, ascending.
     pub fn eog(&self) -> &[u32] {
-        &self.inner.vocab.eog
+        &self.inner.parts.vocab.eog
     }
 
-    /// The `bos` that whole texts begin with, where the file asks for one.
+    /// The token that whole texts begin with, where the file asks for one.
     pub fn add_bos(&self) -> Option<u32> {
-        self.inner.add_bos
+        self.inner.parts.ends.before.first().copied()
     }
 
     /// The source of the file's chat template.
     pub fn template_source(&self) -> Option<&str> {
-        self.inner.template.as_deref()
+        self.inner.parts.template.as_deref()
     }
 
     /// The file's chat template, compiled.
@@ -237,7 +229,7 @@ impl Tokenizer {
 
     /// Whether encoding puts a space before a text.
     pub(crate) fn has_prefix(&self) -> bool {
-        matches!(self.inner.model, Model::Spm { prefix: true, .. })
+        self.inner.parts.begins_with_space
     }
 
     /// Finds the control tokens that a message spells.
@@ -246,8 +238,18 @@ impl Tokenizer {
         if let Some(guard) = inner.guard.get() {
             return Ok(guard);
         }
-        let guard = Guard::new(&inner.vocab)?;
+        let guard = Guard::new(&inner.parts.vocab)?;
         Ok(inner.guard.get_or_init(|| guard))
+    }
+}
+
+impl Parts {
+    /// Finds the special tokens of some kinds in a text as it is.
+    fn finder(&self, wanted: impl Fn(Kind) -> bool) -> Result<Finder, Error> {
+        let late: FxHashSet<u32> = self.late.iter().map(|(id, _)| *id).collect();
+        let early = |id: &u32| !late.contains(id) && self.vocab.kind(*id).is_some_and(&wanted);
+        let specials = self.vocab.specials.iter().filter(|(id, _)| early(id));
+        Finder::new(specials.map(|(id, text)| (*id, &**text)), &self.flags)
     }
 }
 
@@ -256,7 +258,7 @@ impl Inner {
         if let Some(finder) = self.all.get() {
             return Ok(finder);
         }
-        let finder = Finder::new(&self.vocab, |_| true)?;
+        let finder = self.parts.finder(|_| true)?;
         Ok(self.all.get_or_init(|| finder))
     }
 }
@@ -265,22 +267,26 @@ impl Inner {
 struct Writer<'a> {
     inner: &'a Inner,
     out: Vec<u32>,
-    /// Nothing, or a special token, is before what comes next: there SentencePiece text gets its space.
-    fresh: bool,
+    scratch: Scratch,
 }
 
 impl<'a> Writer<'a> {
     fn new(inner: &'a Inner) -> Self {
-        Self { inner, out: Vec::new(), fresh: true }
+        Self { inner, out: Vec::new(), scratch: Scratch::default() }
     }
 
     fn text(&mut self, text: &str, special: Special) -> Result<(), Error> {
+        self.parts_of(text, special, true)
+    }
+
+    /// `first`: nothing was encoded before.
+    fn parts_of(&mut self, text: &str, special: Special, first: bool) -> Result<(), Error> {
         let inner = self.inner;
         let finder = match special {
             Special::AsText => &inner.user_defined,
             Special::Parse => inner.all()?,
         };
-        finder.partition(text, &inner.strips, |_| false, |fragment| self.fragment(fragment))
+        finder.partition(text, |_| false, |fragment| self.fragment(fragment, first))
     }
 
     fn prompt(&mut self, prompt: &Prompt) -> Result<(), Error> {
@@ -289,30 +295,38 @@ impl<'a> Writer<'a> {
         let marked = prompt.marked.as_str();
         // A marker breaks the spelling of each token that messages spell, but for those of one character.
         let guarded = |end: usize| marked.get(end..).is_some_and(|rest| rest.starts_with(marker));
-        inner.all()?.partition(marked, &inner.strips, guarded, |fragment| match fragment {
-            Fragment::Text(text) if text.contains(marker) => {
-                self.text(&text.replace(marker, ""), Special::AsText)
+        inner.all()?.partition(marked, guarded, |fragment| match fragment {
+            Fragment::Text(text, first) if text.contains(marker) => {
+                self.parts_of(&text.replace(marker, ""), Special::AsText, first)
             }
-            _ => self.fragment(fragment),
+            _ => self.fragment(fragment, true),
         })
     }
 
-    fn fragment(&mut self, fragment: Fragment<'_>) -> Result<(), Error> {
-        match fragment {
+    fn fragment(&mut self, fragment: Fragment<'_>, first: bool) -> Result<(), Error> {
+        let inner = self.inner;
+        let (text, first) = match fragment {
             Fragment::Token(id) => {
                 self.out.push(id);
-                self.fresh = true;
+                return Ok(());
             }
-            Fragment::Text(text) => {
-                match &self.inner.model {
-                    Model::Bpe(bpe) => bpe.encode(&self.inner.vocab, text, &mut self.out)?,
-                    Model::Spm { spm, prefix } => {
-                        spm.encode(&self.inner.vocab, text, *prefix && self.fresh, &mut self.out)?;
-                    }
+            Fragment::Text(text, begins) => (text, first && begins),
+        };
+        let normal = inner.parts.normals.apply(text)?;
+        inner.late.partition(
+            &normal,
+            |_| false,
+            |fragment| match fragment {
+                Fragment::Token(id) => {
+                    self.out.push(id);
+                    Ok(())
                 }
-                self.fresh = false;
-            }
-        }
-        Ok(())
+                Fragment::Text(text, begins) => {
+                    let Parts { vocab, model, steps, .. } = &inner.parts;
+                    let (out, scratch) = (&mut self.out, &mut self.scratch);
+                    steps.run(text, first && begins, &mut |word| model.word(vocab, word, scratch, out))
+                }
+            },
+        )
     }
 }

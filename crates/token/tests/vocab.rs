@@ -257,11 +257,14 @@ proptest! {
         tokens in proptest::collection::vec(r"[ab▁ ]{0,3}|<0x[0-9A-G]{2}>|<\|im_end\|>|\PC{0,2}", 0..12),
         types in proptest::collection::vec(0i32..8, 0..12),
         merges in proptest::collection::vec(r"[ab▁ ]{0,4}", 0..4),
-        model in "gpt2|llama|gemma4",
+        model in "gpt2|llama|gemma4|t5|bert|rwkv|plamo2|whitespace",
+        ids in proptest::option::of(0u32..12),
+        flags: (Option<bool>, Option<bool>),
         text: String,
     ) {
         let spec = VocabSpec {
             model, pre: Some("gpt-2".into()), tokens: tokens.into(), types: types.into(), merges: merges.into(),
+            bos: ids, sep: ids, unk: ids, add_space_prefix: flags.0, remove_extra_whitespaces: flags.1,
             ..VocabSpec::default()
         };
         if let Ok(tokenizer) = Tokenizer::new(spec)
@@ -270,4 +273,31 @@ proptest! {
             tokenizer.decode(&ids, Shown::Text).unwrap();
         }
     }
+}
+
+/// One word of a megabyte, which falls into tokens of all lengths or into none at all.
+#[test]
+fn long_words_take_no_longer_than_others() {
+    for text in ["hell", "ab", "a", "é", "\u{301}", "hehellll", " "] {
+        let text = text.repeat(1_000_000 / text.len());
+        for spec in [bpe(), spm()] {
+            let tokenizer = tokenizer(spec);
+            let begun = std::time::Instant::now();
+            let ids = tokenizer.encode(&text, Special::AsText).unwrap();
+            assert!(begun.elapsed().as_secs() < 30, "{:?} takes {:?}", &text[..8], begun.elapsed());
+            assert!(tokenizer.decode(&ids, Shown::All).unwrap() == text);
+        }
+    }
+}
+
+/// Fewer than 256 tokens for bytes: what has none is unknown, whole characters at a time.
+#[test]
+fn some_bytes_without_tokens_are_unknown() {
+    let mut spec = spm();
+    for id in 3 + 0xA9..3 + 0xB0 {
+        spec.tokens.to_mut()[id] = format!("<none{id}>");
+        spec.types.to_mut()[id] = 5;
+    }
+    let tokenizer = tokenizer(spec);
+    assert_eq!(tokenizer.encode("éè", Special::AsText).unwrap(), [259, 0, 3 + 0xC3, 3 + 0xA8]);
 }
