@@ -26,14 +26,10 @@ def load_bindings(package, build):
     return api
 
 
-class Witness:
-    """One model and one context of llama.cpp: greedy decoding and logits, on the CPU.
+class Vocabulary:
+    """The vocabulary of one model of llama.cpp; with `vocab_only`, nothing else of the file is read."""
 
-    Keys and values are cached in `cache_type`; flash attention is off; `threads` threads. `repack=False` keeps ggml from
-    rearranging the weights for its faster kernels.
-    """
-
-    def __init__(self, package, build, gguf, context=1024, threads=2, cache_type=GGML_TYPE_F16, repack=True):
+    def __init__(self, package, build, gguf, vocab_only=True, repack=True):
         self.api = api = load_bindings(package, build)
         self._quiet = api.llama_log_callback(lambda level, text, data: None)  # kept alive: C holds the pointer
         api.llama_log_set(self._quiet, ctypes.c_void_p(0))
@@ -41,20 +37,12 @@ class Witness:
         model_parameters = api.llama_model_default_params()
         model_parameters.n_gpu_layers = 0
         model_parameters.use_extra_bufts = repack
+        model_parameters.vocab_only = vocab_only
         self.model = api.llama_model_load_from_file(str(gguf).encode(), model_parameters)
         if not self.model:
             sys.exit(f"llama.cpp does not load {gguf}")
         self.vocab = api.llama_model_get_vocab(self.model)
         self.vocab_size = api.llama_vocab_n_tokens(self.vocab)
-        parameters = api.llama_context_default_params()
-        parameters.n_ctx = parameters.n_batch = context
-        parameters.n_ubatch = min(context, 512)
-        parameters.n_threads = parameters.n_threads_batch = threads
-        parameters.flash_attn_type = FLASH_ATTENTION_OFF
-        parameters.type_k = parameters.type_v = cache_type
-        self.context = api.llama_init_from_model(self.model, parameters)
-        if not self.context:
-            sys.exit(f"llama.cpp makes no context for {gguf}")
 
     def tokenize(self, text, add_special=True, parse_special=True):
         """Token ids of `text`, with the vocabulary's own BOS/EOS if `add_special`, special tokens read if `parse_special`."""
@@ -79,6 +67,27 @@ class Witness:
     def ends(self, token):
         """Whether the vocabulary says that generation ends with this token."""
         return bool(self.api.llama_vocab_is_eog(self.vocab, token))
+
+
+class Witness(Vocabulary):
+    """One model and one context of llama.cpp: greedy decoding and logits, on the CPU.
+
+    Keys and values are cached in `cache_type`; flash attention is off; `threads` threads. `repack=False` keeps ggml from
+    rearranging the weights for its faster kernels.
+    """
+
+    def __init__(self, package, build, gguf, context=1024, threads=2, cache_type=GGML_TYPE_F16, repack=True):
+        super().__init__(package, build, gguf, vocab_only=False, repack=repack)
+        api = self.api
+        parameters = api.llama_context_default_params()
+        parameters.n_ctx = parameters.n_batch = context
+        parameters.n_ubatch = min(context, 512)
+        parameters.n_threads = parameters.n_threads_batch = threads
+        parameters.flash_attn_type = FLASH_ATTENTION_OFF
+        parameters.type_k = parameters.type_v = cache_type
+        self.context = api.llama_init_from_model(self.model, parameters)
+        if not self.context:
+            sys.exit(f"llama.cpp makes no context for {gguf}")
 
     def reset(self):
         """Forget every position."""
