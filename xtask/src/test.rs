@@ -1,9 +1,10 @@
 //! `cargo xtask test`: the test models, then every test.
 //!
 //! Tests find models in the folder that the environment variable `CERA_TEST_MODELS` names, as `smollm2.gguf`,
-//! `gemma270m.gguf` and `qwen0.5.gguf`. The files there are links into the cache.
+//! `gemma270m.gguf` and `qwen0.5.gguf`; `tokenizer.json` files in that of `CERA_TEST_TOKENIZERS`, as `bert.json`. The files
+//! there are links into the cache. llama.cpp's vocabularies are in that of `CERA_TEST_VOCABS`.
 
-use crate::{fetch, models};
+use crate::{fetch, models, vocabs};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -20,14 +21,12 @@ pub fn run(root: &Path, args: &[&str]) -> Result<(), String> {
             options.join(" ")
         ));
     }
-    let folder = root.join("target").join("test-models");
-    fs::create_dir_all(&folder).map_err(|e| format!("cannot create {}: {e}", folder.display()))?;
-    for name in models::FETCHED {
-        let file = fetch::fetch(name)?;
-        let link = folder.join(format!("{name}.gguf"));
-        replace_link(&file, &link).map_err(|e| format!("cannot link {}: {e}", link.display()))?;
-        eprintln!("{name}: {}", file.display());
-    }
+    let target = root.join("target");
+    let folder = target.join("test-models");
+    link(models::FETCHED, &folder, "gguf")?;
+    let tokenizers = target.join("test-tokenizers");
+    link(models::TOKENIZERS, &tokenizers, "json")?;
+    let vocabularies = vocabs::fetch()?;
     // cargo says which cargo it is, so that the same toolchain runs the tests.
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo)
@@ -35,9 +34,23 @@ pub fn run(root: &Path, args: &[&str]) -> Result<(), String> {
         .args(["test", "--workspace", "--no-fail-fast"])
         .args(passed)
         .env("CERA_TEST_MODELS", &folder)
+        .env("CERA_TEST_TOKENIZERS", &tokenizers)
+        .env("CERA_TEST_VOCABS", &vocabularies)
         .status()
         .map_err(|e| format!("cannot run cargo: {e}"))?;
     if status.success() { Ok(()) } else { Err("some tests failed".to_owned()) }
+}
+
+/// Fetches `names` and puts links to them into `folder`, as NAME.`extension`.
+fn link(names: &[&str], folder: &Path, extension: &str) -> Result<(), String> {
+    fs::create_dir_all(folder).map_err(|e| format!("cannot create {}: {e}", folder.display()))?;
+    for name in names {
+        let file = fetch::fetch(name)?;
+        let link = folder.join(format!("{name}.{extension}"));
+        replace_link(&file, &link).map_err(|e| format!("cannot link {}: {e}", link.display()))?;
+        eprintln!("{name}: {}", file.display());
+    }
+    Ok(())
 }
 
 /// Makes `link` lead to `file`, whatever it led to before.
