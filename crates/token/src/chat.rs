@@ -67,6 +67,7 @@ impl ChatTemplate {
             escape_formatter(out, state, value)
         });
         environment.add_filter("tojson", to_json);
+        environment.add_test("iterable", iterable);
         environment.add_function("raise_exception", |message: String| -> Result<Value, minijinja::Error> {
             Err(minijinja::Error::new(ErrorKind::InvalidOperation, message.clone())
                 .with_source(Refusal(message)))
@@ -129,6 +130,11 @@ impl ChatTemplate {
             })?;
         Ok(Prompt { marked, marker })
     }
+}
+
+/// Whether Python could go through a value. minijinja goes through `none` too, as through an empty list.
+fn iterable(value: &Value) -> bool {
+    !value.is_none() && value.try_iter().is_ok()
 }
 
 /// Deepest nesting that is printed: a template can nest deeper than any stack.

@@ -164,6 +164,15 @@ fn the_rest_of_the_environment() {
 }
 
 #[test]
+fn what_is_iterable() {
+    let found = render(
+        "{{ [none is iterable, 'a' is iterable, {} is iterable, 1 is iterable, x is iterable] }}",
+        &[],
+    );
+    assert_eq!(found.unwrap(), "[False, True, True, False, True]");
+}
+
+#[test]
 fn the_clock_can_be_given() {
     let template = ChatTemplate::new("{{ strftime_now('%Y') }}").unwrap();
     let now = Some(SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000));
