@@ -12,7 +12,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 
 use cera_backend::{
-    BLOCK, Backend, BlockId, KvShape, KvType, Loaded, Rows, SampleRow, SeqRows, StepOutput, Weights,
+    BLOCK, Backend, BlockId, KvShape, KvType, Loaded, Rows, SampleRow, SeqRows, SlotId, StepOutput, Weights,
 };
 use cera_gguf::Gguf;
 use cera_plan::{Plan, Wt, fuse};
@@ -39,6 +39,9 @@ impl Weights for FileWeights<'_> {
         rows.ok_or_else(|| cera_backend::Error::Weights(format!("tensor `{}` is not there", weight.name)))
     }
 }
+
+/// The most sequences of a step.
+const SLOTS: usize = 4;
 
 /// A model loaded into a backend, and the block table of one step.
 pub struct Runner {
@@ -78,7 +81,7 @@ impl Runner {
         let plan = fuse(model.plan, &|op| backend.takes(op));
         // One block more for each sequence that ends within a block.
         let blocks = positions.div_ceil(BLOCK) + 8;
-        let shape = KvShape { ty: cache, blocks, max_rows };
+        let shape = KvShape { ty: cache, blocks, max_rows, slots: SLOTS };
         let loaded = backend.load(&FileWeights { file, plan: &plan }, &plan, &shape)?;
         Ok(Runner { loaded, vocabulary: plan.vocabulary(), blocks })
     }
@@ -132,7 +135,9 @@ impl Runner {
                     let row = |p: &usize| SampleRow { row: rows.start + p - start, logits: true };
                     sample = positions.iter().map(row).collect();
                 }
-                seqs.push(SeqRows { rows, first_pos: start, blocks });
+                // From the last back, as the blocks.
+                let slot = SLOTS.checked_sub(1 + i).ok_or("too many sequences for this test")?;
+                seqs.push(SeqRows { rows, first_pos: start, blocks, slot: Some(SlotId(slot as u32)) });
             }
             self.loaded.step(&Rows { tokens: &step_tokens, seqs: &seqs }, &sample, &mut out)?;
             let rows = out.logits.chunks_exact(self.vocabulary);
@@ -153,7 +158,8 @@ impl Runner {
         let mut done = 0;
         while tokens.len() < prompt.len() + count {
             let rows = &tokens[done..];
-            let seqs = [SeqRows { rows: 0..rows.len(), first_pos: done, blocks: &table }];
+            let seqs =
+                [SeqRows { rows: 0..rows.len(), first_pos: done, blocks: &table, slot: Some(SlotId(0)) }];
             let sample = [SampleRow { row: rows.len() - 1, logits: false }];
             self.loaded.step(&Rows { tokens: rows, seqs: &seqs }, &sample, &mut out)?;
             done = tokens.len();

@@ -6,9 +6,11 @@
 
 mod error;
 mod reference;
+mod slots;
 
 pub use error::Error;
 pub use reference::{LoadedReference, Reference, Trace};
+pub use slots::{SlotId, Slots};
 
 use std::ops::Range;
 
@@ -53,6 +55,8 @@ pub struct KvShape {
     pub blocks: usize,
     /// The most rows that one step may have.
     pub max_rows: usize,
+    /// Slots of recurrent state; ids run from 0. A plan without states needs none.
+    pub slots: usize,
 }
 
 /// Where the bytes of a plan's weights are while a backend loads.
@@ -82,6 +86,9 @@ pub struct SeqRows<'a> {
     pub first_pos: usize,
     /// The sequence's blocks: position `p` lives in `blocks[p / BLOCK]`. Covers every row's position.
     pub blocks: &'a [BlockId],
+    /// Where the sequence's recurrent states are: those behind position `first_pos - 1`, or anything where `first_pos`
+    /// is 0. The step leaves those behind its last row there. A plan without states looks at none.
+    pub slot: Option<SlotId>,
 }
 
 /// A row whose next token is wanted.
@@ -118,6 +125,8 @@ pub trait Loaded: Send {
     fn step(&mut self, rows: &Rows<'_>, sample: &[SampleRow], out: &mut StepOutput) -> Result<(), Error>;
     /// Copies blocks of the cache, in order: `(from, to)`.
     fn copy_blocks(&mut self, pairs: &[(BlockId, BlockId)]) -> Result<(), Error>;
+    /// Copies slots of recurrent state, in order: `(from, to)`.
+    fn copy_slots(&mut self, pairs: &[(SlotId, SlotId)]) -> Result<(), Error>;
 }
 
 /// Checks a step against the plan and the cache. Backends call it first, so that a step can fail only for the
@@ -205,7 +214,7 @@ mod tests {
     fn a_written_block_stands_in_one_place() {
         let ids = |ids: &[u32]| ids.iter().map(|&i| BlockId(i)).collect::<Vec<_>>();
         let (shared, other, twice) = (ids(&[7, 1]), ids(&[7, 2]), ids(&[3, 3]));
-        let seq = |rows, first_pos, blocks| SeqRows { rows, first_pos, blocks };
+        let seq = |rows, first_pos, blocks| SeqRows { rows, first_pos, blocks, slot: None };
         // Both read block 7, and each writes its own.
         assert_eq!(refusal(&[seq(0..1, BLOCK, &shared), seq(1..2, BLOCK, &other)]), None);
         // The second writes the block that the first reads.

@@ -107,7 +107,7 @@ type Seen = HashMap<(usize, Val), Vec<f64>>;
 /// Every value that two steps write: a prompt of two sequences, then one more row of each.
 fn values(checkpoint: &Checkpoint, plan: &Plan) -> (Vec<StepOutput>, Seen) {
     let weights = checkpoint.of(plan);
-    let kv = KvShape { ty: KvType::F32, blocks: 3, max_rows: 8 };
+    let kv = KvShape { ty: KvType::F32, blocks: 3, max_rows: 8, slots: 0 };
     let mut model = Reference::new().load_traceable(&weights as &dyn Weights, plan, &kv).unwrap();
     let (first, second) = ([BlockId(2)], [BlockId(0)]);
     let (mut outs, mut seen) = (vec![], Seen::new());
@@ -115,8 +115,8 @@ fn values(checkpoint: &Checkpoint, plan: &Plan) -> (Vec<StepOutput>, Seen) {
         [(&[1, 2, 3, 4, 5, 6][..], 4, (0, 0)), (&[0, 3][..], 1, (4, 2))].into_iter().enumerate()
     {
         let seqs = [
-            SeqRows { rows: 0..split, first_pos: pos.0, blocks: &first },
-            SeqRows { rows: split..tokens.len(), first_pos: pos.1, blocks: &second },
+            SeqRows { rows: 0..split, first_pos: pos.0, blocks: &first, slot: None },
+            SeqRows { rows: split..tokens.len(), first_pos: pos.1, blocks: &second, slot: None },
         ];
         let sample = [SampleRow { row: split, logits: true }, SampleRow { row: 0, logits: true }];
         let mut out = StepOutput::default();

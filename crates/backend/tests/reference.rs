@@ -9,7 +9,7 @@ use cera_plan::{Act, Attention, Graph, Plan, Rope, RopeStyle};
 use support::Checkpoint;
 
 const VOCABULARY: usize = 11;
-const KV: KvShape = KvShape { ty: KvType::F32, blocks: 6, max_rows: 64 };
+const KV: KvShape = KvShape { ty: KvType::F32, blocks: 6, max_rows: 64, slots: 0 };
 
 fn checkpoint() -> Checkpoint {
     let mut c = Checkpoint::default();
@@ -49,7 +49,7 @@ fn load(checkpoint: &Checkpoint) -> Box<dyn Loaded> {
 
 /// Runs rows of one sequence and gives the logits of all of them.
 fn run(model: &mut dyn Loaded, tokens: &[u32], first_pos: usize, blocks: &[BlockId]) -> Vec<f32> {
-    let seqs = [SeqRows { rows: 0..tokens.len(), first_pos, blocks }];
+    let seqs = [SeqRows { rows: 0..tokens.len(), first_pos, blocks, slot: None }];
     let sample: Vec<_> = (0..tokens.len()).map(|row| SampleRow { row, logits: true }).collect();
     let mut out = StepOutput::default();
     model.step(&Rows { tokens, seqs: &seqs }, &sample, &mut out).unwrap();
@@ -86,8 +86,8 @@ fn sequences_side_by_side_do_not_show() {
     let both: Vec<u32> = a.iter().chain(&b).copied().collect();
     let (first, second) = ([BlockId(5)], [BlockId(2)]);
     let seqs = [
-        SeqRows { rows: 0..5, first_pos: 0, blocks: &first },
-        SeqRows { rows: 5..8, first_pos: 0, blocks: &second },
+        SeqRows { rows: 0..5, first_pos: 0, blocks: &first, slot: None },
+        SeqRows { rows: 5..8, first_pos: 0, blocks: &second, slot: None },
     ];
     // Rows in another order than their own, one of them without logits.
     let sample = [(7, true), (4, false), (0, true)].map(|(row, logits)| SampleRow { row, logits });
@@ -124,7 +124,7 @@ fn the_first_op_that_is_not_finite_is_named() {
     let plan = plan(&checkpoint);
     let mut model = Reference::new().load(&checkpoint.of(&plan), &plan, &KV).unwrap();
     let blocks = [BlockId(0)];
-    let seqs = [SeqRows { rows: 0..2, first_pos: 0, blocks: &blocks }];
+    let seqs = [SeqRows { rows: 0..2, first_pos: 0, blocks: &blocks, slot: None }];
     let rows = Rows { tokens: &[1, 2], seqs: &seqs };
     let error = model.step(&rows, &[], &mut StepOutput::default()).unwrap_err();
     let Error::NotFinite { row: 0, op, name: "linear" } = error else { panic!("{error}") };
@@ -147,7 +147,7 @@ fn steps_that_contradict_the_plan_are_refused() {
     let checkpoint = checkpoint();
     let mut model = load(&checkpoint);
     let mut step = |tokens: &[u32], first_pos, blocks: &[BlockId], row| {
-        let seqs = [SeqRows { rows: 0..tokens.len(), first_pos, blocks }];
+        let seqs = [SeqRows { rows: 0..tokens.len(), first_pos, blocks, slot: None }];
         let sample = [SampleRow { row, logits: false }];
         match model.step(&Rows { tokens, seqs: &seqs }, &sample, &mut StepOutput::default()) {
             Err(Error::Step(why)) => why,

@@ -145,7 +145,7 @@ impl Past {
         let kernels = Kernels::new(Tier::Scalar)?;
         let sequences = (bytes / (heads * head_bytes(ty, depth))).max(1);
         let blocks = sequences * depth / BLOCK;
-        let shape = KvShape { ty, blocks, max_rows: 1 };
+        let shape = KvShape { ty, blocks, max_rows: 1, slots: 0 };
         let cache = LayerCache::new(&Kv { heads, head_dim, window: None }, &shape).ok()?;
         let (x, mut narrow) = (numbers(heads * head_dim), Narrow::new(head_dim));
         for at in 0..blocks * BLOCK {

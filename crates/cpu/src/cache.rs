@@ -192,7 +192,7 @@ mod tests {
     fn attended(ty: KvType, tier: Tier, copied: bool) -> Vec<f32> {
         let kernels = Kernels::new(tier).unwrap();
         let (heads, dim, positions) = (2, 64, 70);
-        let shape = KvShape { ty, blocks: 8, max_rows: 1 };
+        let shape = KvShape { ty, blocks: 8, max_rows: 1, slots: 0 };
         let cache = LayerCache::new(&Kv { heads, head_dim: dim, window: None }, &shape).unwrap();
         let number = |p: usize, i: usize| ((p * 131 + i * 37) % 199) as f32 / 100.0 - 1.0;
         let mut blocks = vec![BlockId(5), BlockId(0), BlockId(2)];

@@ -10,6 +10,7 @@ use cera_plan::Plan;
 use cera_token::Tokenizer;
 
 use crate::blocks::BlockPool;
+use crate::states::SlotPool;
 use crate::weights::FileWeights;
 use crate::{Error, Progress, Sequence};
 
@@ -26,7 +27,8 @@ pub struct Options<'a> {
     pub context: Option<usize>,
     /// The most rows of one step, which is how many tokens of a prompt go through the model at once. At least 1.
     pub max_rows: usize,
-    /// How many sequences of full length the cache has room for. At least 1.
+    /// How many sequences of full length the cache has room for. At least 1. Of a model with recurrent states, how many
+    /// sequences there may be, however short.
     pub sequences: usize,
     /// How the cache keeps its numbers.
     pub cache: KvType,
@@ -60,6 +62,7 @@ pub struct Engine {
     loaded: Box<dyn Loaded>,
     tokenizer: Option<Tokenizer>,
     pool: BlockPool,
+    slots: SlotPool,
     context: usize,
     max_rows: usize,
     vocabulary: usize,
@@ -136,6 +139,7 @@ impl Engine {
             loaded: loaded?,
             tokenizer,
             pool: BlockPool::new(u32::try_from(kv.blocks).unwrap_or(u32::MAX)),
+            slots: SlotPool::new(!plan.states.is_empty(), options.sequences),
             context,
             max_rows: kv.max_rows,
             vocabulary,
@@ -148,7 +152,7 @@ impl Engine {
 
     /// An empty sequence.
     pub fn sequence(&self) -> Sequence {
-        Sequence::new(self.pool.table(), self.context, self.vocabulary)
+        Sequence::new(self.pool.table(), self.slots.states(), self.context, self.vocabulary)
     }
 
     /// Runs one step: the next pending tokens of one or more sequences, side by side. What a sequence gets does
@@ -160,6 +164,7 @@ impl Engine {
     ///
     /// # Errors
     /// [`Error::Request`] for parts that make no step, [`Error::Blocks`] where the cache is full,
+    /// [`Error::Slots`] where more sequences have begun than a model with recurrent states was loaded for,
     /// [`Error::Backend`]. The sequences' tokens stay pending then.
     pub fn step(&mut self, parts: &mut [Part<'_>]) -> Result<&mut StepOutput, Error> {
         self.check(parts)?;
@@ -171,6 +176,9 @@ impl Engine {
         for p in parts.iter_mut() {
             let end = p.end();
             p.sequence.table.grow(end)?;
+            if let Some(copy) = p.sequence.states.prepare(p.sequence.stored())? {
+                self.loaded.copy_slots(&[copy])?;
+            }
         }
         let mut tokens = Vec::new();
         let mut seqs = Vec::with_capacity(parts.len());
@@ -180,7 +188,8 @@ impl Engine {
             tokens.extend(p.sequence.pending().iter().take(p.rows));
             let end = tokens.len();
             let first_pos = p.sequence.stored();
-            seqs.push(SeqRows { rows: first..end, first_pos, blocks: p.sequence.table.blocks() });
+            let (blocks, slot) = (p.sequence.table.blocks(), p.sequence.states.slot());
+            seqs.push(SeqRows { rows: first..end, first_pos, blocks, slot });
             let logits = matches!(p.want, Want::Logits | Want::AllLogits);
             let wanted = match p.want {
                 Want::Nothing => end..end,
@@ -189,9 +198,15 @@ impl Engine {
             };
             sample.extend(wanted.map(|row| SampleRow { row, logits }));
         }
-        self.loaded.step(&Rows { tokens: &tokens, seqs: &seqs }, &sample, &mut self.out)?;
+        if let Err(error) = self.loaded.step(&Rows { tokens: &tokens, seqs: &seqs }, &sample, &mut self.out) {
+            parts.iter_mut().for_each(|p| p.sequence.failed());
+            return Err(error.into());
+        }
         for p in parts.iter_mut() {
             p.sequence.advance(p.rows);
+            if let Some(copy) = p.sequence.states.advance(p.sequence.stored()) {
+                self.loaded.copy_slots(&[copy])?;
+            }
         }
         Ok(&mut self.out)
     }
@@ -318,7 +333,12 @@ fn kv_shape(context: usize, options: &Options<'_>) -> Result<KvShape, Error> {
         || Error::Option(format!("a cache of {} x {context} tokens is too large", options.sequences));
     let blocks = blocks.ok_or_else(too_long)?;
     // More rows than the cache has positions could never be used, and buffers are sized by them.
-    Ok(KvShape { ty: options.cache, blocks, max_rows: options.max_rows.min(blocks.saturating_mul(BLOCK)) })
+    Ok(KvShape {
+        ty: options.cache,
+        blocks,
+        max_rows: options.max_rows.min(blocks.saturating_mul(BLOCK)),
+        slots: SlotPool::slots(options.sequences),
+    })
 }
 
 #[cfg(test)]
@@ -338,7 +358,10 @@ mod tests {
     #[test]
     fn the_cache_has_whole_blocks_for_each_sequence() {
         let shape = |context, sequences| kv_shape(context, &Options { sequences, ..Options::default() });
-        assert_eq!(shape(BLOCK, 1).unwrap(), KvShape { ty: KvType::F16, blocks: 1, max_rows: BLOCK });
+        assert_eq!(
+            shape(BLOCK, 1).unwrap(),
+            KvShape { ty: KvType::F16, blocks: 1, max_rows: BLOCK, slots: 4 }
+        );
         assert_eq!(shape(BLOCK + 1, 3).unwrap().blocks, 6);
         assert!(shape(usize::MAX, 2).is_err());
     }

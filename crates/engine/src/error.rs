@@ -49,6 +49,9 @@ pub enum Error {
         /// Blocks that nobody holds.
         free: usize,
     },
+    /// A sequence more than the model has slots of recurrent state for.
+    #[error("other sequences hold all slots of recurrent state; load the model for more sequences")]
+    Slots,
     /// The request contradicts itself.
     #[error("{0}")]
     Request(String),

@@ -29,6 +29,7 @@ mod engine;
 mod error;
 mod generate;
 mod sequence;
+mod states;
 mod stop;
 mod weights;
 

@@ -2,6 +2,7 @@
 
 use crate::Error;
 use crate::blocks::BlockTable;
+use crate::states::States;
 
 /// A timeline: token ids in order, of which the first [`stored`](Self::stored) have been through the model and
 /// are in the cache; the rest are pending. Belongs to the engine that made it. Its blocks of the cache go back
@@ -11,13 +12,14 @@ pub struct Sequence {
     tokens: Vec<u32>,
     stored: usize,
     pub(crate) table: BlockTable,
+    pub(crate) states: States,
     context: usize,
     vocabulary: usize,
 }
 
 impl Sequence {
-    pub(crate) fn new(table: BlockTable, context: usize, vocabulary: usize) -> Self {
-        Self { tokens: Vec::new(), stored: 0, table, context, vocabulary }
+    pub(crate) fn new(table: BlockTable, states: States, context: usize, vocabulary: usize) -> Self {
+        Self { tokens: Vec::new(), stored: 0, table, states, context, vocabulary }
     }
 
     /// Adds tokens at the end. They go through the model with the next steps.
@@ -38,10 +40,11 @@ impl Sequence {
     }
 
     /// Keeps the first `length` tokens and forgets the others, in the timeline and in the cache. Does nothing
-    /// where there are no more than that.
+    /// where there are no more than that. A model with recurrent states can go back only to where it has a copy of
+    /// them: some of the tokens that are kept are pending again then, and [`stored`](Self::stored) says how many are not.
     pub fn rewind(&mut self, length: usize) {
         self.tokens.truncate(length);
-        self.stored = self.stored.min(length);
+        self.stored = self.states.rewind(self.stored.min(length));
         self.table.shrink(self.stored);
     }
 
@@ -88,6 +91,12 @@ impl Sequence {
     pub(crate) fn advance(&mut self, rows: usize) {
         self.stored = self.stored.saturating_add(rows).min(self.tokens.len());
     }
+
+    /// A step of this sequence failed: its tokens stay pending, and what its recurrent states have lost as well.
+    pub(crate) fn failed(&mut self) {
+        self.stored = self.states.lose(self.stored);
+        self.table.shrink(self.stored);
+    }
 }
 
 #[cfg(test)]
@@ -96,9 +105,10 @@ mod tests {
 
     use super::*;
     use crate::blocks::BlockPool;
+    use crate::states::SlotPool;
 
     fn sequence(pool: &BlockPool) -> Sequence {
-        Sequence::new(pool.table(), 4 * BLOCK, 100)
+        Sequence::new(pool.table(), SlotPool::new(false, 1).states(), 4 * BLOCK, 100)
     }
 
     #[test]

@@ -91,6 +91,7 @@ mod tests {
             values: vec![Value { rows: RowSet::All, width: 2 }],
             weights: parts.iter().map(weight).collect(),
             kv: vec![],
+            states: vec![],
             logits: Val(0),
         }
     }

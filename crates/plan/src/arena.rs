@@ -224,7 +224,7 @@ mod tests {
             });
         }
         let logits = Val(values.len() as u32 - 1);
-        Plan { ops, values, weights: vec![], kv: vec![], logits }
+        Plan { ops, values, weights: vec![], kv: vec![], states: vec![], logits }
     }
 
     proptest! {

@@ -9,7 +9,9 @@ use std::collections::HashMap;
 
 use cera_quant::Type;
 
-use crate::{Act, Attention, Error, Kv, KvLayer, Norm, Op, Plan, Rope, RowSet, Val, Value, Weight, Wt};
+use crate::{
+    Act, Attention, Error, Kv, KvLayer, Norm, Op, Plan, RecurrentState, Rope, RowSet, Val, Value, Weight, Wt,
+};
 
 /// A tensor of the checkpoint, as the graph needs to know it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -40,6 +42,7 @@ struct State {
     weights: Vec<Weight>,
     weight_of: HashMap<Weight, Wt>,
     kv: Vec<Kv>,
+    states: Vec<RecurrentState>,
     fault: Option<Error>,
 }
 
@@ -146,10 +149,10 @@ impl<'a> Graph<'a> {
 
     /// Ends the recording with the value that holds the logits.
     pub fn finish(self, logits: Val) -> Result<Plan, Error> {
-        let State { ops, values, weights, kv, fault, .. } = self.state.into_inner();
+        let State { ops, values, weights, kv, states, fault, .. } = self.state.into_inner();
         match fault {
             Some(fault) => Err(fault),
-            None => Ok(Plan { ops, values, weights, kv, logits }),
+            None => Ok(Plan { ops, values, weights, kv, states, logits }),
         }
     }
 

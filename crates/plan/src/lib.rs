@@ -18,7 +18,9 @@ mod testing;
 pub use error::Error;
 pub use fuse::fuse;
 pub use graph::{Graph, Layer, TensorShape, Tensors};
-pub use op::{Act, Attention, Fused, HeadPrep, KvLayer, LinearPart, Norm, Op, Rope, RopeStyle, Val, Wt};
+pub use op::{
+    Act, Attention, Fused, HeadPrep, KvLayer, LinearPart, Norm, Op, Rope, RopeStyle, StateLayer, Val, Wt,
+};
 
 use cera_quant::Type;
 
@@ -73,6 +75,14 @@ pub struct Kv {
     pub window: Option<usize>,
 }
 
+/// What a plan says of a recurrent state: numbers in f32 that a sequence takes along from step to step, of fixed size
+/// however long it gets. A sequence begins with zeros.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RecurrentState {
+    /// Numbers of one sequence.
+    pub len: usize,
+}
+
 /// A model as data: ops in order over numbered values.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Plan {
@@ -84,6 +94,8 @@ pub struct Plan {
     pub weights: Vec<Weight>,
     /// Every layer of the cache, by [`KvLayer`].
     pub kv: Vec<Kv>,
+    /// Every recurrent state, by [`StateLayer`].
+    pub states: Vec<RecurrentState>,
     /// The logits: `[wanted, vocabulary]`.
     pub logits: Val,
 }

@@ -16,6 +16,10 @@ pub struct Val(pub u32);
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct Wt(pub u32);
 
+/// A recurrent state, by its index into [`Plan::states`](crate::Plan::states).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub struct StateLayer(pub u32);
+
 /// A layer of the key-value cache, by its index into [`Plan::kv`](crate::Plan::kv).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub struct KvLayer(pub u32);
@@ -29,6 +33,13 @@ impl Val {
 
 impl Wt {
     /// The weight's place in `Plan::weights`.
+    pub fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+impl StateLayer {
+    /// The state's place in `Plan::states`.
     pub fn index(self) -> usize {
         self.0 as usize
     }

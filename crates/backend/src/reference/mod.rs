@@ -10,7 +10,8 @@ mod ops;
 use cera_plan::{Attention, Fused, HeadPrep, KvLayer, LinearPart, Norm, Op, Plan, Rope, RowSet, Val, Wt};
 
 use crate::{
-    Backend, BlockId, Error, KvShape, Loaded, Rows, SampleRow, StepOutput, Weights, check_copy, check_step,
+    Backend, BlockId, Error, KvShape, Loaded, Rows, SampleRow, SlotId, Slots, StepOutput, Weights,
+    check_copy, check_step,
 };
 use cache::Cache;
 
@@ -42,6 +43,8 @@ impl Reference {
             plan: plan.clone(),
             kv: *kv,
             caches: plan.kv.iter().map(|layer| Cache::new(layer, kv.blocks)).collect(),
+            slots: Slots::new(plan, kv),
+            states: vec![vec![Vec::new(); plan.states.len()]; kv.slots],
         })
     }
 }
@@ -96,6 +99,9 @@ pub struct LoadedReference {
     kv: KvShape,
     weights: Vec<Vec<f32>>,
     caches: Vec<Cache>,
+    slots: Slots,
+    /// By slot and state; empty where nothing was stored.
+    states: Vec<Vec<Vec<f64>>>,
 }
 
 /// What the ops of one step read besides values and weights.
@@ -125,6 +131,14 @@ impl Loaded for LoadedReference {
         }
         Ok(())
     }
+
+    fn copy_slots(&mut self, pairs: &[(SlotId, SlotId)]) -> Result<(), Error> {
+        self.slots.copy(pairs)?;
+        for &(from, to) in pairs {
+            self.states[to.0 as usize] = self.states[from.0 as usize].clone();
+        }
+        Ok(())
+    }
 }
 
 impl LoadedReference {
@@ -142,6 +156,7 @@ impl LoadedReference {
         trace: &mut Trace<'_>,
     ) -> Result<(), Error> {
         check_step(&self.plan, &self.kv, rows, sample)?;
+        self.slots.begin(rows)?;
         let mut step = Step {
             rows,
             positions: rows.seqs.iter().flat_map(|s| s.first_pos..s.first_pos + s.rows.len()).collect(),
@@ -169,6 +184,7 @@ impl LoadedReference {
                 }
             }
         }
+        self.slots.end(rows);
         self.give(&step, sample, out);
         Ok(())
     }

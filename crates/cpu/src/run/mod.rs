@@ -10,7 +10,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cera_backend::{
-    BLOCK, BlockId, Error, KvShape, Loaded, Rows, SampleRow, SeqRows, StepOutput, check_copy, check_step,
+    BLOCK, BlockId, Error, KvShape, Loaded, Rows, SampleRow, SeqRows, SlotId, Slots, StepOutput, check_copy,
+    check_step,
 };
 use cera_plan::arena::Arena;
 use cera_plan::{KvLayer, Norm, Op, Plan, RowSet, Val};
@@ -31,6 +32,7 @@ pub const QUERIES: usize = 64;
 /// A plan ready to run on the CPU.
 pub struct Runner {
     pool: Pool,
+    slots: Slots,
     core: Core,
 }
 
@@ -42,6 +44,8 @@ struct Core {
     kv_shape: KvShape,
     stages: Stages,
     cache: Vec<LayerCache>,
+    /// By state: `[slots, len]`.
+    states: Vec<Shared<f32>>,
     all: Shared<f32>,
     wanted: Shared<f32>,
     prepared: Prepared,
@@ -122,7 +126,7 @@ impl Step {
         self.seq_of.clear();
         self.seqs.clear();
         self.blocks.clear();
-        for (i, SeqRows { rows, first_pos, blocks }) in rows.seqs.iter().enumerate() {
+        for (i, SeqRows { rows, first_pos, blocks, .. }) in rows.seqs.iter().enumerate() {
             let used = (first_pos + rows.len()).div_ceil(BLOCK);
             let from = self.blocks.len();
             self.blocks.extend_from_slice(&blocks[..used]);
@@ -180,6 +184,7 @@ impl Runner {
         for layer in &plan.kv {
             cache.push(LayerCache::new(layer, kv)?);
         }
+        let states = plan.states.iter().map(|s| memory("recurrent states", &[kv.slots, s.len]));
         let block = plan.weights.iter().map(|w| w.ty.block_bytes()).max().unwrap_or(0);
         let mut locals = Vec::new();
         for _ in 0..threads {
@@ -217,9 +222,10 @@ impl Runner {
             kv_shape: *kv,
             stages,
             cache,
+            states: states.collect::<Result<_, _>>()?,
             step: Step::new(kv),
         };
-        Ok(Runner { pool, core })
+        Ok(Runner { pool, slots: Slots::new(plan, kv), core })
     }
 
     /// Finds the op whose output was the first that is not finite, by running the step again and looking.
@@ -248,6 +254,7 @@ impl Runner {
 impl Loaded for Runner {
     fn step(&mut self, rows: &Rows<'_>, sample: &[SampleRow], out: &mut StepOutput) -> Result<(), Error> {
         check_step(&self.core.plan, &self.core.kv_shape, rows, sample)?;
+        self.slots.begin(rows)?;
         self.core.step.set(rows, sample);
         for claim in &self.core.claims {
             claim.store(0, Ordering::Relaxed);
@@ -285,6 +292,7 @@ impl Loaded for Runner {
                 out.logits.extend_from_slice(logits);
             }
         }
+        self.slots.end(rows);
         Ok(())
     }
 
@@ -297,6 +305,18 @@ impl Loaded for Runner {
             for layer in &self.core.cache {
                 // SAFETY: no thread runs now, and the two blocks are different.
                 unsafe { layer.copy_block(from.0 as usize, to.0 as usize) };
+            }
+        }
+        Ok(())
+    }
+
+    fn copy_slots(&mut self, pairs: &[(SlotId, SlotId)]) -> Result<(), Error> {
+        self.slots.copy(pairs)?;
+        for (from, to) in pairs.iter().filter(|(from, to)| from != to) {
+            for (state, spec) in self.core.states.iter().zip(&self.core.plan.states) {
+                let place = |slot: &SlotId| slot.0 as usize * spec.len..(slot.0 as usize + 1) * spec.len;
+                // SAFETY: no thread runs now, and the two slots are different.
+                unsafe { state.write(place(to)).copy_from_slice(state.read(place(from))) };
             }
         }
         Ok(())

@@ -75,6 +75,8 @@ impl<'a> Bench<'a> {
         let seconds = start.elapsed().as_secs_f64();
         for sequence in used {
             sequence.rewind(self.depth);
+            // Recurrent states may have gone back further.
+            prefill(self.engine, sequence, Want::Nothing, self.answering)?;
         }
         Ok(seconds)
     }
