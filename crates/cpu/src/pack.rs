@@ -28,11 +28,14 @@ fn packer(ty: Type) -> Option<Packer> {
     by_type!(ty, of)
 }
 
-/// How a weight matrix `[rows, cols]` is packed: panels of 16 rows, interleaved where it is quantized, as they were
-/// where it holds floats.
+/// How a stack of weight matrices `[rows, cols]`, mostly of one, is packed: panels of 16 rows, interleaved where it is
+/// quantized, as they were where it holds floats. Each matrix begins a panel.
 #[derive(Clone, Copy)]
 pub struct Layout {
     ty: Type,
+    /// Matrices.
+    count: usize,
+    /// Rows of each.
     rows: usize,
     row_bytes: usize,
     kernel: PanelFn,
@@ -40,19 +43,24 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// `None` where there is no kernel for the type, or a row is not whole groups.
+    /// One matrix. `None` where there is no kernel for the type, or a row is not whole groups.
     pub fn new(kernels: &Kernels, ty: Type, rows: usize, cols: usize) -> Option<Layout> {
+        Layout::stack(kernels, ty, 1, rows, cols)
+    }
+
+    /// `count` matrices, one after another. `None` as in [`Self::new`].
+    pub fn stack(kernels: &Kernels, ty: Type, count: usize, rows: usize, cols: usize) -> Option<Layout> {
         let kernel = (kernels.panel)(ty)?;
         let packer = packer(ty);
         let row_bytes = ty.row_bytes(cols)?;
         let whole = cols > 0 && (packer.is_none() || cols.is_multiple_of(GROUP));
-        let layout = Layout { ty, rows, row_bytes, kernel, packer };
+        let layout = Layout { ty, count, rows, row_bytes, kernel, packer };
         // With room to round up to a cache line.
-        layout.panel_rows().checked_mul(row_bytes)?.checked_add(LINE)?;
+        layout.panel_rows().checked_mul(row_bytes)?.checked_mul(count)?.checked_add(LINE)?;
         whole.then_some(layout)
     }
 
-    /// Rows in memory: the last panel of an interleaved matrix is whole.
+    /// Rows of a matrix in memory: the last panel of an interleaved matrix is whole.
     fn panel_rows(&self) -> usize {
         match self.packer {
             Some(_) => self.rows.next_multiple_of(PANEL),
@@ -60,17 +68,32 @@ impl Layout {
         }
     }
 
-    /// Bytes of the packed matrix, whole cache lines.
-    pub fn bytes(&self) -> usize {
-        (self.panel_rows() * self.row_bytes).next_multiple_of(LINE)
+    /// Bytes of one packed matrix.
+    fn matrix_bytes(&self) -> usize {
+        self.panel_rows() * self.row_bytes
     }
 
-    /// Packs the file's bytes, `rows` rows of whole blocks, into [`Self::bytes`] zeros, with all cores. Returns whether the
+    /// Bytes of the packed stack, whole cache lines.
+    pub fn bytes(&self) -> usize {
+        (self.count * self.matrix_bytes()).next_multiple_of(LINE)
+    }
+
+    /// Packs the file's bytes, `rows` rows of whole blocks for each matrix, into [`Self::bytes`] zeros, with all cores. Returns whether the
     /// source has the right size.
     pub fn pack(&self, source: &[u8], out: &mut [u8]) -> bool {
-        if source.len() != self.rows * self.row_bytes || out.len() != self.bytes() {
+        if source.len() != self.count * self.rows * self.row_bytes || out.len() != self.bytes() {
             return false;
         }
+        if self.rows > 0 {
+            let sources = source.par_chunks(self.rows * self.row_bytes);
+            let matrices = out.par_chunks_mut(self.matrix_bytes());
+            matrices.zip(sources).for_each(|(out, source)| self.pack_one(source, out));
+        }
+        true
+    }
+
+    /// Packs one matrix.
+    fn pack_one(&self, source: &[u8], out: &mut [u8]) {
         let panel_bytes = PANEL * self.row_bytes;
         // Some panels for each task, so that the tasks of small matrices are worth their cost.
         let each = (TASK_BYTES / panel_bytes).max(1) * panel_bytes;
@@ -82,11 +105,10 @@ impl Layout {
             }
             None => out[..source.len()].copy_from_slice(source),
         });
-        true
     }
 }
 
-/// A packed weight matrix.
+/// A packed weight matrix, or a stack of them.
 pub struct Matrix {
     /// How its numbers are stored.
     pub ty: Type,
@@ -113,7 +135,7 @@ impl Matrix {
         fits.then(|| Some(Matrix::new(layout, Arc::new(memory.make_read_only().ok()?), 0)))?
     }
 
-    /// Panels, the last of which may hold fewer than 16 rows.
+    /// Panels of one matrix, the last of which may hold fewer than 16 rows.
     pub fn panels(&self) -> usize {
         self.layout.rows.div_ceil(PANEL)
     }
@@ -130,8 +152,14 @@ impl Matrix {
 
     /// The bytes of panel `p`.
     pub fn panel(&self, p: usize) -> &[u8] {
+        self.panel_of(0, p)
+    }
+
+    /// The bytes of panel `p` of matrix `m` of a stack.
+    pub fn panel_of(&self, m: usize, p: usize) -> &[u8] {
         let end = ((p + 1) * PANEL).min(self.layout.panel_rows()) * self.layout.row_bytes;
-        &self.memory[self.at + p * self.panel_bytes()..self.at + end]
+        let at = self.at + m * self.layout.matrix_bytes();
+        &self.memory[at + p * self.panel_bytes()..at + end]
     }
 
     /// Decodes row `row` into `out [cols]`; `block` holds one block of the file.

@@ -6,7 +6,10 @@
 use std::sync::Arc;
 
 use cera_backend::{Error, KvShape, KvType, Weights};
-use cera_plan::{Act, Attention, Fused, HeadPrep, KvLayer, Norm, Op, Plan, Rope, RopeStyle, Val, Wt};
+use cera_plan::{
+    Act, Attention, ExpertMatrices, ExpertMatrix, Fused, HeadPrep, KvLayer, Norm, Op, Plan, Rope, RopeStyle,
+    Routed, Routing, Val, Wt,
+};
 
 use crate::format::{GROUP, PANEL};
 use crate::kernels::Kernels;
@@ -40,6 +43,12 @@ pub enum Stage {
     Scale { out: Val, x: Val, by: f32 },
     /// `cap * tanh(x / cap)`.
     Softcap { out: Val, x: Val, cap: f32 },
+    /// Which experts each row takes.
+    Route(Route),
+    /// What they make of it.
+    Experts(Experts),
+    /// `x * sigmoid(gate)`, one gate a row.
+    GateRows { out: Val, x: Val, gate: Val },
     /// The rows whose logits are wanted.
     SelectRows { out: Val, x: Val },
     /// `sum = a + b`, `out = norm(sum)`.
@@ -103,6 +112,40 @@ pub struct Part {
     pub precise: bool,
 }
 
+/// The choice of experts.
+#[derive(Clone, Copy)]
+pub struct Route {
+    /// Where numbers and weights go.
+    pub out: Routed,
+    /// The scores.
+    pub scores: Val,
+    /// Counts in the choice.
+    pub bias: Option<Wt>,
+    /// How it is made.
+    pub routing: Routing,
+}
+
+/// Experts over rows that chose them.
+#[derive(Clone, Copy)]
+pub struct Experts {
+    /// The rows.
+    pub x: Val,
+    /// Their sums.
+    pub out: Val,
+    /// The choice.
+    pub routed: Routed,
+    /// The stacks of matrices.
+    pub matrices: ExpertMatrices,
+    /// Joins gate and up.
+    pub act: Act,
+    /// Gate or up wants quantized rows.
+    pub quantized: bool,
+    /// Gate or up wants rows of floats.
+    pub float: bool,
+    /// Down wants quantized rows.
+    pub down_quantized: bool,
+}
+
 /// A rotation with its frequencies.
 pub struct RopeTable {
     /// How elements pair up.
@@ -140,10 +183,15 @@ impl Stages {
         threads: usize,
     ) -> Result<Stages, Error> {
         check(plan, kv)?;
-        let mut is_matrix = vec![false; plan.weights.len()];
+        // How many matrices a weight is; none: a vector.
+        let mut matrices = vec![0; plan.weights.len()];
         for op in &plan.ops {
-            for w in matrices_of(op) {
-                is_matrix[w.index()] = true;
+            for (w, count) in matrices_of(op) {
+                let before = std::mem::replace(&mut matrices[w.index()], count);
+                if before != 0 && before != count {
+                    let name = &plan.weights[w.index()].name;
+                    return Err(unsupported(format!("tensor `{name}` as {before} matrices and as {count}")));
+                }
             }
         }
         let mut all = Stages {
@@ -155,11 +203,11 @@ impl Stages {
         };
         let mut layouts = Vec::new();
         let mut total = 0usize;
-        for (spec, is_matrix) in plan.weights.iter().zip(&is_matrix) {
-            let layout = is_matrix.then(|| {
+        for (spec, &count) in plan.weights.iter().zip(&matrices) {
+            let layout = (count > 0).then(|| {
                 let unsupported =
                     || unsupported(format!("tensor `{}` has type {}", spec.name, spec.ty.name()));
-                Layout::new(kernels, spec.ty, spec.rows, spec.cols).ok_or_else(unsupported)
+                Layout::stack(kernels, spec.ty, count, spec.rows / count, spec.cols).ok_or_else(unsupported)
             });
             let layout = layout.transpose()?;
             let bytes = layout.as_ref().map_or(0, Layout::bytes);
@@ -224,6 +272,11 @@ impl Stages {
             Op::Add { out, a, b } => Stage::Add { out: *out, a: *a, b: *b },
             Op::Scale { out, x, by } => Stage::Scale { out: *out, x: *x, by: *by },
             Op::Softcap { out, x, cap } => Stage::Softcap { out: *out, x: *x, cap: *cap },
+            Op::Route { out, scores, bias, routing } => {
+                Stage::Route(Route { out: *out, scores: *scores, bias: *bias, routing: *routing })
+            }
+            Op::Experts { out, x, routed, matrices, act } => self.experts(*out, *x, *routed, matrices, *act),
+            Op::GateRows { out, x, gate } => Stage::GateRows { out: *out, x: *x, gate: *gate },
             Op::SelectRows { out, x } => Stage::SelectRows { out: *out, x: *x },
             Op::Fused(fused) => match fused {
                 Fused::AddRmsNorm { sum, out, a, b, norm } => {
@@ -310,6 +363,21 @@ impl Stages {
         })
     }
 
+    fn experts(&self, out: Val, x: Val, routed: Routed, matrices: &ExpertMatrices, act: Act) -> Stage {
+        let quantized = |m: &ExpertMatrix| self.matrix(m.w).is_quantized();
+        let first = [Some(matrices.gate), matrices.up];
+        Stage::Experts(Experts {
+            x,
+            out,
+            routed,
+            matrices: *matrices,
+            act,
+            quantized: first.iter().flatten().any(quantized),
+            float: first.iter().flatten().any(|m| !quantized(m)),
+            down_quantized: quantized(&matrices.down),
+        })
+    }
+
     fn prep(&mut self, p: &HeadPrep) -> Prep {
         Prep { norm: p.norm, rope: p.rope.as_ref().map(|r| self.rope(r)) }
     }
@@ -332,10 +400,12 @@ impl Stages {
     }
 }
 
-fn matrices_of(op: &Op) -> Vec<Wt> {
+/// The weights that an op multiplies with, and how many matrices each is.
+fn matrices_of(op: &Op) -> Vec<(Wt, usize)> {
     match op {
-        Op::Embed { table, .. } => vec![*table],
-        Op::Linear { w, .. } => vec![*w],
+        Op::Embed { table, .. } => vec![(*table, 1)],
+        Op::Linear { w, .. } => vec![(*w, 1)],
+        Op::Experts { matrices, .. } => matrices.stacks().map(|(m, count)| (m.w, count)).collect(),
         Op::RmsNorm { .. }
         | Op::HeadNorm { .. }
         | Op::Bias { .. }
@@ -346,11 +416,13 @@ fn matrices_of(op: &Op) -> Vec<Wt> {
         | Op::Add { .. }
         | Op::Scale { .. }
         | Op::Softcap { .. }
+        | Op::Route { .. }
+        | Op::GateRows { .. }
         | Op::SelectRows { .. } => vec![],
         Op::Fused(f) => match f {
-            Fused::NormLinear { parts, .. } => parts.iter().map(|p| p.w).collect(),
-            Fused::NormGlu { gate, up, .. } => vec![*gate, *up],
-            Fused::LinearAdd { w, .. } => vec![*w],
+            Fused::NormLinear { parts, .. } => parts.iter().map(|p| (p.w, 1)).collect(),
+            Fused::NormGlu { gate, up, .. } => vec![(*gate, 1), (*up, 1)],
+            Fused::LinearAdd { w, .. } => vec![(*w, 1)],
             Fused::AddRmsNorm { .. } | Fused::HeadNormRopeKvWrite { .. } => vec![],
         },
     }

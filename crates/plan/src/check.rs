@@ -3,6 +3,8 @@
 //! [`graph`](crate::graph) records only such plans and [`fuse`](crate::fuse) keeps them so, but a plan is plain
 //! data that anyone may build. A backend checks it once, at load, and its steps take the rest for granted.
 
+mod moe;
+
 use crate::{Error, Fused, HeadPrep, Kv, KvLayer, Norm, Op, Plan, Rope, RowSet, Val, Value, Weight, Wt};
 
 impl Plan {
@@ -260,6 +262,16 @@ impl Check<'_> {
                 self.like(("out", *out), ("b", *b))
             }
             Op::Scale { out, x, .. } | Op::Softcap { out, x, .. } => self.like(("out", *out), ("x", *x)),
+            Op::Route { out, scores, bias, routing } => self.route(*out, *scores, *bias, routing),
+            Op::Experts { out, x, routed, matrices, .. } => {
+                self.like(("out", *out), ("x", *x))?;
+                self.experts(*x, *routed, matrices)
+            }
+            Op::GateRows { out, x, gate } => {
+                self.like(("out", *out), ("x", *x))?;
+                self.same_rows("gate", *gate, *x)?;
+                self.width("gate", *gate, ("that of one number a row", 1))
+            }
             Op::SelectRows { out, x } => {
                 self.rows("x", *x, RowSet::All)?;
                 self.rows("out", *out, RowSet::Wanted)?;

@@ -4,6 +4,10 @@
 //! `Result` on the way, so that such a function reads as the model's definition: the first fault is kept, the
 //! values that follow it are placeholders, and [`Graph::finish`] returns the fault.
 
+mod moe;
+
+pub use moe::ExpertNames;
+
 use std::cell::RefCell;
 use std::collections::HashMap;
 
@@ -201,13 +205,7 @@ impl<'a> Graph<'a> {
 
     /// The weight for a whole tensor of `cols` columns, and of `rows` rows where that is known.
     fn weight(&self, name: String, rows: Option<usize>, cols: usize) -> Wt {
-        let found = match self.tensors.find(&name) {
-            Some(t) => t,
-            None => {
-                self.fault(Error::Missing(name.clone()));
-                TensorShape { ty: Type::F32, dims: vec![cols, rows.unwrap_or(1)] }
-            }
-        };
+        let found = self.find(&name, cols);
         // Trailing dimensions of 1 say nothing.
         let significant = found.dims.iter().rposition(|&d| d != 1).map_or(1, |i| i + 1);
         let dims = &found.dims[..significant.min(found.dims.len())];
@@ -224,10 +222,23 @@ impl<'a> Graph<'a> {
             };
             self.fault(Error::Shape { name: name.clone(), found: format!("{:?}", found.dims), expected });
         }
-        if found.ty.codec().is_none() {
-            self.fault(Error::Type { name: name.clone(), ty: found.ty.name() });
+        self.intern(name, found.ty, have_rows.max(1), cols)
+    }
+
+    /// The tensor of that name; where the checkpoint lacks it, one row of `cols`, and a fault.
+    fn find(&self, name: &str, cols: usize) -> TensorShape {
+        self.tensors.find(name).unwrap_or_else(|| {
+            self.fault(Error::Missing(name.to_owned()));
+            TensorShape { ty: Type::F32, dims: vec![cols] }
+        })
+    }
+
+    /// The weight of that description.
+    fn intern(&self, name: String, ty: Type, rows: usize, cols: usize) -> Wt {
+        if ty.codec().is_none() {
+            self.fault(Error::Type { name: name.clone(), ty: ty.name() });
         }
-        let weight = Weight { name, ty: found.ty, first_row: 0, rows: have_rows.max(1), cols };
+        let weight = Weight { name, ty, first_row: 0, rows, cols };
         // A tensor used twice (tied embeddings) is one weight.
         let State { weights, weight_of, .. } = &mut *self.state.borrow_mut();
         *weight_of.entry(weight).or_insert_with_key(|weight| {

@@ -8,6 +8,7 @@
 pub mod arena;
 mod check;
 mod error;
+mod experts;
 mod fuse;
 pub mod graph;
 mod op;
@@ -16,8 +17,9 @@ pub mod show;
 mod testing;
 
 pub use error::Error;
+pub use experts::{ExpertMatrices, ExpertMatrix, GroupScore, Groups, LEAST_SUM, Routed, Routing, Scoring};
 pub use fuse::fuse;
-pub use graph::{Graph, Layer, TensorShape, Tensors};
+pub use graph::{ExpertNames, Graph, Layer, TensorShape, Tensors};
 pub use op::{
     Act, Attention, Fused, HeadPrep, KvLayer, LinearPart, Norm, Op, Rope, RopeStyle, StateLayer, Val, Wt,
 };

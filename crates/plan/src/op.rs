@@ -7,6 +7,8 @@
 //! Shapes below read `[rows, width]`, row-major. `rows` is the number of tokens in the step, or, behind
 //! [`Op::SelectRows`], the number of rows whose logits are wanted.
 
+use crate::experts::{ExpertMatrices, Routed, Routing};
+
 /// A value: an activation of `rows x width` f32, by its index into [`Plan::values`](crate::Plan::values).
 /// Each value is written by exactly one op.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
@@ -161,6 +163,12 @@ pub enum Op {
     Scale { out: Val, x: Val, by: f32 },
     /// `out = cap * tanh(x / cap)`.
     Softcap { out: Val, x: Val, cap: f32 },
+    /// Chooses experts for each row by `scores [rows, experts]`; `bias [experts]` counts in the choice, not in the weight.
+    Route { out: Routed, scores: Val, bias: Option<Wt>, routing: Routing },
+    /// `out` = the sum over a row's experts of `weight * down(act(gate(x)) * up(x))`; `out` has x's shape.
+    Experts { out: Val, x: Val, routed: Routed, matrices: ExpertMatrices, act: Act },
+    /// `out = x / (1 + exp(-gate))`, `gate` being one number a row.
+    GateRows { out: Val, x: Val, gate: Val },
     /// Keeps the rows whose logits are wanted, in the order they are asked for.
     SelectRows { out: Val, x: Val },
     /// An op made by [`fuse`](crate::fuse).
@@ -210,6 +218,9 @@ impl Op {
             Op::Attend { q, .. } => vec![*q],
             Op::Glu { gate, up, .. } => vec![*gate, *up],
             Op::Add { a, b, .. } => vec![*a, *b],
+            Op::Route { scores, .. } => vec![*scores],
+            Op::Experts { x, routed, .. } => vec![*x, routed.experts, routed.weights],
+            Op::GateRows { x, gate, .. } => vec![*x, *gate],
             Op::Fused(f) => match f {
                 Fused::AddRmsNorm { a, b, .. } => vec![*a, *b],
                 Fused::NormLinear { x, .. } | Fused::NormGlu { x, .. } => vec![*x],
@@ -223,6 +234,7 @@ impl Op {
     pub fn writes(&self) -> Vec<Val> {
         match self {
             Op::KvWrite { .. } => vec![],
+            Op::Route { out, .. } => vec![out.experts, out.weights],
             Op::Embed { out, .. }
             | Op::RmsNorm { out, .. }
             | Op::HeadNorm { out, .. }
@@ -234,6 +246,8 @@ impl Op {
             | Op::Add { out, .. }
             | Op::Scale { out, .. }
             | Op::Softcap { out, .. }
+            | Op::Experts { out, .. }
+            | Op::GateRows { out, .. }
             | Op::SelectRows { out, .. } => vec![*out],
             Op::Fused(f) => match f {
                 Fused::AddRmsNorm { sum, out, .. } => vec![*sum, *out],
@@ -258,12 +272,15 @@ impl Op {
             Op::Linear { w, .. } => vec![*w],
             Op::Bias { b, .. } => vec![*b],
             Op::Rope { rope: r, .. } => rope(r).into_iter().collect(),
+            Op::Route { bias, .. } => bias.iter().copied().collect(),
+            Op::Experts { matrices, .. } => matrices.weights().collect(),
             Op::KvWrite { .. }
             | Op::Attend { .. }
             | Op::Glu { .. }
             | Op::Add { .. }
             | Op::Scale { .. }
             | Op::Softcap { .. }
+            | Op::GateRows { .. }
             | Op::SelectRows { .. } => vec![],
             Op::Fused(f) => match f {
                 Fused::AddRmsNorm { norm, .. } => vec![norm.weight],
@@ -292,10 +309,13 @@ impl Op {
             | Op::Add { .. }
             | Op::Scale { .. }
             | Op::Softcap { .. } => true,
+            Op::GateRows { x, gate, .. } => input == *x && input != *gate,
             Op::Embed { .. }
             | Op::Linear { .. }
             | Op::KvWrite { .. }
             | Op::Attend { .. }
+            | Op::Route { .. }
+            | Op::Experts { .. }
             | Op::SelectRows { .. } => false,
             Op::Fused(f) => match f {
                 Fused::AddRmsNorm { .. } => true,
@@ -321,6 +341,9 @@ impl Op {
             Op::Add { .. } => "add",
             Op::Scale { .. } => "scale",
             Op::Softcap { .. } => "softcap",
+            Op::Route { .. } => "route",
+            Op::Experts { .. } => "experts",
+            Op::GateRows { .. } => "gate_rows",
             Op::SelectRows { .. } => "select_rows",
             Op::Fused(f) => match f {
                 Fused::AddRmsNorm { .. } => "add_rms_norm",

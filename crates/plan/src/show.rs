@@ -7,7 +7,10 @@ use std::collections::HashSet;
 use std::fmt::Write;
 
 use crate::arena::Arena;
-use crate::{Act, Attention, Fused, HeadPrep, Op, Plan, Rope, RopeStyle, RowSet, Val, Wt};
+use crate::{
+    Act, Attention, Fused, GroupScore, Groups, HeadPrep, Op, Plan, Rope, RopeStyle, Routing, RowSet, Scoring,
+    Val, Wt,
+};
 
 /// How a plan is printed.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -83,10 +86,16 @@ impl Cost {
             match op {
                 Op::Embed { table, .. } => rows += weight(*table).bytes() / weight(*table).rows,
                 Op::Attend { attention: a, .. } => cost.attention_per_position += 2 * a.heads * a.head_dim,
+                // Of a stack one token reads the experts that it takes.
+                Op::Experts { routed, matrices, .. } => {
+                    let used = plan.values[routed.experts.index()].width;
+                    let bytes: usize = matrices.weights().map(|w| weight(w).bytes()).sum();
+                    rows += bytes / matrices.count.max(1) * used;
+                }
                 _ => read.extend(op.weights()),
             }
-            for w in matrices(op) {
-                cost.multiply_adds += weight(w).rows * weight(w).cols;
+            for (w, rows) in products(plan, op) {
+                cost.multiply_adds += rows * weight(w).cols;
             }
         }
         cost.read_bytes = rows + read.into_iter().map(|w| weight(w).bytes()).sum::<usize>();
@@ -95,12 +104,18 @@ impl Cost {
     }
 }
 
-/// The weights that the op multiplies rows with.
-pub fn matrices(op: &Op) -> Vec<Wt> {
+/// The weights that the op multiplies a row with, and with how many of their rows.
+pub fn products(plan: &Plan, op: &Op) -> Vec<(Wt, usize)> {
+    let whole = |w: &Wt| (*w, plan.weights[w.index()].rows);
     match op {
-        Op::Linear { w, .. } | Op::Fused(Fused::LinearAdd { w, .. }) => vec![*w],
-        Op::Fused(Fused::NormLinear { parts, .. }) => parts.iter().map(|p| p.w).collect(),
-        Op::Fused(Fused::NormGlu { gate, up, .. }) => vec![*gate, *up],
+        Op::Linear { w, .. } | Op::Fused(Fused::LinearAdd { w, .. }) => vec![whole(w)],
+        Op::Fused(Fused::NormLinear { parts, .. }) => parts.iter().map(|p| whole(&p.w)).collect(),
+        Op::Fused(Fused::NormGlu { gate, up, .. }) => vec![whole(gate), whole(up)],
+        Op::Experts { routed, matrices, .. } => {
+            let used = plan.values[routed.experts.index()].width;
+            let of_used = |(w, rows): (Wt, usize)| (w, rows / matrices.count.max(1) * used);
+            matrices.stacks().map(|(m, _)| of_used(whole(&m.w))).collect()
+        }
         Op::Embed { .. }
         | Op::RmsNorm { .. }
         | Op::HeadNorm { .. }
@@ -112,6 +127,8 @@ pub fn matrices(op: &Op) -> Vec<Wt> {
         | Op::Add { .. }
         | Op::Scale { .. }
         | Op::Softcap { .. }
+        | Op::Route { .. }
+        | Op::GateRows { .. }
         | Op::SelectRows { .. }
         | Op::Fused(Fused::AddRmsNorm { .. } | Fused::HeadNormRopeKvWrite { .. }) => vec![],
     }
@@ -225,11 +242,16 @@ fn numbers(op: &Op) -> Option<String> {
         Op::Glu { act: a, .. } => Some(act(a)),
         Op::Scale { by, .. } => Some(format!("by {by}")),
         Op::Softcap { cap, .. } => Some(format!("at {cap}")),
+        Op::Route { routing, .. } => Some(routing_numbers(routing)),
+        Op::Experts { matrices, act: a, .. } => {
+            Some(format!("{} experts of {}, {}", matrices.count, matrices.inner, act(a)))
+        }
         Op::Embed { .. }
         | Op::Linear { .. }
         | Op::Bias { .. }
         | Op::KvWrite { .. }
         | Op::Add { .. }
+        | Op::GateRows { .. }
         | Op::SelectRows { .. } => None,
         Op::Fused(f) => match f {
             Fused::AddRmsNorm { norm, .. } | Fused::NormLinear { norm, .. } => {
@@ -258,6 +280,29 @@ fn attention_numbers(a: &Attention) -> String {
     }
     if let Some(cap) = a.softcap {
         let _ = write!(s, ", softcap {cap}");
+    }
+    s
+}
+
+fn routing_numbers(r: &Routing) -> String {
+    let scoring = match r.scoring {
+        Scoring::Softmax => "softmax",
+        Scoring::Sigmoid => "sigmoid",
+        Scoring::SoftmaxOfChosen => "softmax of the chosen",
+    };
+    let mut s = format!("best {} by {scoring}", r.used);
+    if let Some(Groups { count, used, by }) = r.groups {
+        let by = match by {
+            GroupScore::Best => "best",
+            GroupScore::BestTwo => "two best",
+        };
+        let _ = write!(s, " in {used} of {count} groups by their {by}");
+    }
+    if r.normalised {
+        s += ", normalised";
+    }
+    if r.scale != 1.0 {
+        let _ = write!(s, ", x {}", r.scale);
     }
     s
 }

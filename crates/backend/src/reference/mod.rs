@@ -5,6 +5,7 @@
 //! [`LoadedReference::step_traced`], and `fuse` is proved on it.
 
 mod cache;
+mod moe;
 mod ops;
 
 use cera_plan::{Attention, Fused, HeadPrep, KvLayer, LinearPart, Norm, Op, Plan, Rope, RowSet, Val, Wt};
@@ -249,6 +250,16 @@ impl LoadedReference {
             Op::Add { out, a, b } => one(out, ops::add(get(a), get(b))),
             Op::Scale { out, x, by } => one(out, ops::scale(get(x), by)),
             Op::Softcap { out, x, cap } => one(out, ops::softcap(get(x), cap)),
+            Op::Route { out, scores, bias, routing } => {
+                let bias = bias.map(|b| self.weight(b));
+                let [experts, weights] = moe::route(get(scores), self.width(scores), bias, &routing);
+                Ok(vec![(out.experts, experts), (out.weights, weights)])
+            }
+            Op::Experts { out, x, routed, matrices, act } => {
+                let routed = [get(routed.experts), get(routed.weights)];
+                one(out, moe::experts(get(x), self.width(x), routed, &matrices, act, |w| self.weight(w)))
+            }
+            Op::GateRows { out, x, gate } => one(out, moe::gate_rows(get(x), self.width(x), get(gate))),
             Op::SelectRows { out, x } => one(out, ops::select_rows(get(x), self.width(x), &step.wanted)),
             Op::Fused(Fused::AddRmsNorm { sum, out, a, b, norm }) => {
                 let added = ops::add(get(a), get(b));

@@ -6,6 +6,7 @@
 pub mod attend;
 pub mod float;
 pub mod linear;
+pub mod moe;
 pub mod numbers;
 pub mod row;
 #[cfg(test)]
@@ -35,6 +36,10 @@ pub struct Kernels {
     pub glu: fn(Act, &[f32], &[f32], &mut [f32]),
     /// [`row::softcap`].
     pub softcap: fn(f32, &[f32], &mut [f32]),
+    /// [`moe::softmax`].
+    pub softmax: fn(&[f32], &mut [f32]),
+    /// [`moe::sigmoid`].
+    pub sigmoid: fn(&[f32], &mut [f32]),
     /// [`row::rope`].
     pub rope: fn(RopeStyle, usize, &[f32], &[f32], &mut [f32]),
     /// [`row::to_f16`].
@@ -143,6 +148,8 @@ macro_rules! tier {
                     rms_norm: shell!($S, $features, row::rms_norm, (x: &[f32], w: &[f32], eps: f32, out: &mut [f32])),
                     glu: shell!($S, $features, row::glu, (act: Act, gate: &[f32], up: &[f32], out: &mut [f32])),
                     softcap: shell!($S, $features, row::softcap, (cap: f32, x: &[f32], out: &mut [f32])),
+                    softmax: shell!($S, $features, moe::softmax, (x: &[f32], out: &mut [f32])),
+                    sigmoid: shell!($S, $features, moe::sigmoid, (x: &[f32], out: &mut [f32])),
                     rope: shell!(
                         $S,
                         $features,

@@ -120,6 +120,8 @@ macro_rules! elementwise {
     }};
 }
 
+pub(super) use elementwise;
+
 /// `out = act(gate) * up`.
 #[inline(always)]
 pub fn glu<S: Simd>(s: S, act: Act, gate: &[f32], up: &[f32], out: &mut [f32]) {

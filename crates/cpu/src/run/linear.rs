@@ -10,7 +10,7 @@ use crate::pool::Team;
 use crate::stage::{Linear, Part};
 
 /// With at least this many rows, threads claim work as they go; below, it is split beforehand.
-const CLAIM_FROM: usize = 4;
+pub const CLAIM_FROM: usize = 4;
 /// Bytes of the rows that a panel is multiplied with before the next panel's turn: they stay in the core's own cache.
 const ROW_BYTES: usize = 384 << 10;
 /// Bytes of the panels that all rows are multiplied with before the next panels' turn: they stay there too.

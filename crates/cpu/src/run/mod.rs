@@ -5,6 +5,7 @@
 
 mod attend;
 pub mod linear;
+mod moe;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -50,6 +51,7 @@ struct Core {
     wanted: Shared<f32>,
     prepared: Prepared,
     pieces: Pieces,
+    inner: moe::Inner,
     locals: Shared<Local>,
     /// Cosines and sines of the step's positions, for each rotation: `[rows, pairs]` each.
     turns: Vec<(Shared<f32>, Shared<f32>)>,
@@ -79,6 +81,7 @@ struct Local {
     /// A row, and behind keys a head.
     heads: Vec<f32>,
     narrow: Narrow,
+    moe: moe::Own,
 }
 
 /// The greatest of some logits.
@@ -175,10 +178,12 @@ impl Runner {
         let widest_input = |precise: bool| {
             let inputs = stages.stages.iter().filter_map(|s| match s {
                 Stage::Linear(l) if l.precise || !precise => Some(plan.values[l.x.index()].width),
+                Stage::Experts(e) if !precise => Some(plan.values[e.x.index()].width),
                 _ => None,
             });
             inputs.max().unwrap_or(0)
         };
+        let width = |v: Val| plan.values[v.index()].width;
         let (cols, precise) = (widest_input(false), widest_input(true));
         let mut cache = Vec::new();
         for layer in &plan.kv {
@@ -199,6 +204,7 @@ impl Runner {
                 positions: Vec::with_capacity(QUERIES),
                 heads: vec![0.0; widest + head],
                 narrow: Narrow::new(head),
+                moe: moe::Own::new(&stages, width, rows),
             });
         }
         let mut turns = Vec::new();
@@ -212,6 +218,7 @@ impl Runner {
             wanted: memory("logits", &[rows, arena.wanted_columns])?,
             prepared: Prepared::new(rows, cols, precise)?,
             pieces: Pieces::new(heads, head, kv.blocks * BLOCK)?,
+            inner: moe::Inner::new(&stages, width, rows)?,
             locals: Shared::new(locals),
             turns,
             claims: stages.stages.iter().map(|_| AtomicUsize::new(0)).collect(),
@@ -425,6 +432,7 @@ impl Core {
                 let op = AttendOp { out: *out, q: *q, layer: *layer, attention };
                 self.attend(&op, &self.claims[i], team, local);
             }
+            Stage::Experts(experts) => self.experts(experts, &self.claims[i], team, local),
             by_row => {
                 let n = match by_row {
                     Stage::Norm { out, .. }
@@ -434,7 +442,9 @@ impl Core {
                     | Stage::Scale { out, .. }
                     | Stage::Softcap { out, .. }
                     | Stage::AddNorm { out, .. }
+                    | Stage::GateRows { out, .. }
                     | Stage::SelectRows { out, .. } => self.rows_of(*out),
+                    Stage::Route(route) => self.rows_of(route.scores),
                     _ => self.step.tokens.len(),
                 };
                 for r in team.share(n) {
@@ -506,6 +516,16 @@ impl Core {
                 let out = unsafe { self.write(*out, row) };
                 (self.kernels.softcap)(*cap, copy, out);
             }
+            Stage::Route(route) => self.route(route, r, &mut local.moe),
+            Stage::GateRows { out, x, gate } => {
+                let mut by = [0.0];
+                // SAFETY: as above; the gate is read before `out` is written.
+                (self.kernels.sigmoid)(unsafe { self.read(*gate, row) }, &mut by);
+                // SAFETY: as above.
+                for o in unsafe { self.moved(*out, *x, r) } {
+                    *o *= by[0];
+                }
+            }
             Stage::SelectRows { out, x } => {
                 let from = self.step.wanted[r];
                 // SAFETY: as above; the values are in different regions.
@@ -529,7 +549,7 @@ impl Core {
                 self.prepare_heads(k_prep, *head_dim, r, heads, rest);
                 self.to_cache(*layer, r, heads, v, &mut local.narrow);
             }
-            Stage::Linear(_) | Stage::Attend { .. } => unreachable!("not row by row"),
+            Stage::Linear(_) | Stage::Attend { .. } | Stage::Experts(_) => unreachable!("not row by row"),
         }
     }
 

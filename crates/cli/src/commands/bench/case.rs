@@ -118,9 +118,9 @@ impl Needs {
         for op in &plan.ops {
             let rows = op.writes().first().map(|v| plan.values[v.index()].rows);
             let sum = if rows == Some(RowSet::Wanted) { &mut wanted } else { &mut row };
-            for w in show::matrices(op) {
+            for (w, rows) in show::products(plan, op) {
                 let weight = &plan.weights[w.index()];
-                let operations = 2.0 * weight.rows as f64 * weight.cols as f64;
+                let operations = 2.0 * rows as f64 * weight.cols as f64;
                 *match weight.ty {
                     Type::F32 | Type::F16 | Type::BF16 => &mut sum.float,
                     _ => &mut sum.int8,
