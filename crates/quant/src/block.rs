@@ -1,5 +1,7 @@
 //! What the formats of blocks share: the walk over a row, block by block, and what a scale is set by.
 
+use crate::importance::relative;
+
 /// Beyond the reach of every scale in f16, and small enough that sums of 256 squares stay finite in f32.
 const LIMIT: f32 = 1e9;
 
@@ -26,8 +28,8 @@ macro_rules! block_format {
                 crate::block::decode_blocks(bytes, out, decode_block);
             }
 
-            fn encode(&self, x: &[f32], out: &mut Vec<u8>) {
-                crate::block::encode_blocks(x, out, encode_block);
+            fn encode(&self, x: &[f32], importance: Option<&[f32]>, out: &mut Vec<u8>) {
+                crate::block::encode_blocks(x, importance, out, encode_block);
             }
         }
     };
@@ -48,19 +50,22 @@ pub(crate) fn decode_blocks<const B: usize, const N: usize>(
     }
 }
 
-/// Calls `encode` for each `N` weights of `x` and appends its blocks to `out`. The weights it sees are finite: NaN
-/// has become 0, and magnitudes are clipped to [`LIMIT`].
+/// Calls `encode` for each `N` weights of `x` and their importances, and appends its blocks to `out`. The weights it
+/// sees are finite: NaN has become 0, and magnitudes are clipped to [`LIMIT`]. The importances it sees are
+/// [`relative`].
 #[inline]
 pub(crate) fn encode_blocks<const B: usize, const N: usize>(
     x: &[f32],
+    importance: Option<&[f32]>,
     out: &mut Vec<u8>,
-    encode: impl Fn(&[f32; N]) -> [u8; B],
+    encode: impl Fn(&[f32; N], Option<&[f32; N]>) -> [u8; B],
 ) {
     let (weights, _) = x.as_chunks::<N>();
+    let (importance, _) = importance.unwrap_or_default().as_chunks::<N>();
     out.reserve(weights.len().saturating_mul(B));
-    for weights in weights {
+    for (b, weights) in weights.iter().enumerate() {
         let finite = weights.map(|v| if v.is_nan() { 0.0 } else { v.clamp(-LIMIT, LIMIT) });
-        out.extend_from_slice(&encode(&finite));
+        out.extend_from_slice(&encode(&finite, importance.get(b).map(relative).as_ref()));
     }
 }
 

@@ -50,4 +50,26 @@ pub enum Error {
         /// `"NaN"` or `"infinite"`.
         class: &'static str,
     },
+    /// The importances are not one for each column of rows of whole blocks.
+    #[error(
+        "{weights} weights are not whole rows of {columns} columns, or those not whole {ty} blocks of {block_len}"
+    )]
+    Columns {
+        /// The type that was asked for.
+        ty: Type,
+        /// Weights given.
+        weights: usize,
+        /// Importances given.
+        columns: usize,
+        /// Weights a block holds.
+        block_len: usize,
+    },
+    /// An importance is not a number from 0 up.
+    #[error("the importance of column {index} is {class}")]
+    Importance {
+        /// The first such column.
+        index: usize,
+        /// `"NaN"`, `"infinite"` or `"negative"`.
+        class: &'static str,
+    },
 }

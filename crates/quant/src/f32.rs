@@ -17,7 +17,7 @@ impl Codec for F32 {
         }
     }
 
-    fn encode(&self, x: &[f32], out: &mut Vec<u8>) {
+    fn encode(&self, x: &[f32], _: Option<&[f32]>, out: &mut Vec<u8>) {
         out.extend(x.iter().flat_map(|v| v.to_le_bytes()));
     }
 }
@@ -30,7 +30,7 @@ mod tests {
     fn bits_pass_through() {
         let x = [1.5, -0.0, f32::MIN_POSITIVE / 2.0, f32::INFINITY, f32::from_bits(0xffc1_2345)];
         let (mut bytes, mut back) = (vec![], [0.0; 5]);
-        F32.encode(&x, &mut bytes);
+        F32.encode(&x, None, &mut bytes);
         F32.decode(&bytes, &mut back);
         assert_eq!(bytes[..8], [0, 0, 0xc0, 0x3f, 0, 0, 0, 0x80]);
         assert_eq!(back.map(f32::to_bits), x.map(f32::to_bits));

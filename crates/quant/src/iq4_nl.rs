@@ -8,7 +8,7 @@
 //! `weight = d * LEVELS[code]`.
 
 use crate::block::block_format;
-use crate::half_float::{f32_to_scale, scale_at};
+use crate::half_float::scale_at;
 use crate::lanes::Lanes;
 use crate::nibbles;
 use crate::symmetric::{self, Levels};
@@ -61,10 +61,10 @@ fn decode_block(block: &[u8; BLOCK_BYTES], out: &mut [f32; BLOCK_LEN]) {
     }
 }
 
-fn encode_block(x: &[f32; BLOCK_LEN]) -> [u8; BLOCK_BYTES] {
+fn encode_block(x: &[f32; BLOCK_LEN], importance: Option<&[f32; BLOCK_LEN]>) -> [u8; BLOCK_BYTES] {
     let mut block = [0; BLOCK_BYTES];
-    block[D..QS].copy_from_slice(&f32_to_scale(symmetric::fit::<Uneven, BLOCK_LEN>(x)));
-    let levels = symmetric::nearest::<Uneven, BLOCK_LEN>(x, scale_at(&block, D));
+    let (d, levels) = symmetric::encode_alone::<Uneven, BLOCK_LEN>(x, importance);
+    block[D..QS].copy_from_slice(&d);
     block[QS..].copy_from_slice(&nibbles::pack(&codes_of(&levels)));
     block
 }
@@ -99,7 +99,7 @@ mod tests {
         for sign in [1.0, -1.0] {
             let x: [f32; BLOCK_LEN] = std::array::from_fn(|j| sign * f32::from(LEVELS[j * 5 % 16]) / 64.0);
             let mut back = [0.0; BLOCK_LEN];
-            decode_block(&encode_block(&x), &mut back);
+            decode_block(&encode_block(&x, None), &mut back);
             assert_eq!(back, x);
         }
     }

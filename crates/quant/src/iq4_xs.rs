@@ -58,8 +58,8 @@ fn decode_block(block: &[u8; BLOCK_BYTES], out: &mut [f32; BLOCK_LEN]) {
     }
 }
 
-fn encode_block(x: &[f32; BLOCK_LEN]) -> [u8; BLOCK_BYTES] {
-    let encoded = symmetric::encode::<Uneven, GROUP_LEN, GROUPS>(x, 32);
+fn encode_block(x: &[f32; BLOCK_LEN], importance: Option<&[f32; BLOCK_LEN]>) -> [u8; BLOCK_BYTES] {
+    let encoded = symmetric::encode::<Uneven, GROUP_LEN, GROUPS>(x, importance, 32);
     let mut block = [0; BLOCK_BYTES];
     block[D..D + 2].copy_from_slice(&encoded.d);
     for (g, step) in encoded.steps.iter().enumerate() {
@@ -98,7 +98,7 @@ mod tests {
             scale * f32::from(LEVELS[i * 5 % 16]) / 64.0
         });
         let mut back = [0.0; BLOCK_LEN];
-        decode_block(&encode_block(&x), &mut back);
+        decode_block(&encode_block(&x, None), &mut back);
         assert_eq!(back, x);
     }
 }

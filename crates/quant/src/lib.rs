@@ -17,6 +17,7 @@ mod f16;
 mod f32;
 mod half_float;
 mod head;
+mod importance;
 mod lanes;
 mod nibbles;
 mod pairs;
@@ -38,7 +39,7 @@ pub mod q6_k;
 pub mod q8_0;
 
 pub use bf16::Bf16;
-pub use codec::{Codec, decode, encode};
+pub use codec::{Codec, decode, encode, encode_with_importance};
 pub use error::Error;
 pub use f16::F16;
 pub use f32::F32;

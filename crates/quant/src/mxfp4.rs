@@ -12,6 +12,7 @@
 //! zero.
 
 use crate::block::block_format;
+use crate::importance::{Weighed, or_alike};
 use crate::lanes::Lanes;
 use crate::nibbles;
 
@@ -59,24 +60,26 @@ fn nearest(magnitude: Lanes) -> (Lanes, Lanes) {
 }
 
 /// The squared error of magnitudes in units of half a scale, and in these units.
-fn squared_error(x: &[f32; BLOCK_LEN]) -> f32 {
+fn squared_error(group: Weighed<BLOCK_LEN>) -> f32 {
     let mut sum = Lanes::default();
-    for v in Lanes::of(x) {
+    for (v, w) in group.lanes() {
         let error = nearest(v).1 - v;
-        sum += error * error;
+        sum += error * error * w;
     }
     sum.total()
 }
 
 /// The specification's exponent puts the largest magnitude into 4..8, of which what is above 6 is clipped. The next one
 /// clips nothing and has steps twice as wide. The better of the two is taken.
-fn encode_block(x: &[f32; BLOCK_LEN]) -> [u8; BLOCK_BYTES] {
+fn encode_block(x: &[f32; BLOCK_LEN], importance: Option<&[f32; BLOCK_LEN]>) -> [u8; BLOCK_BYTES] {
     let largest = x.iter().fold(0.0f32, |largest, v| largest.max(v.abs()));
     // The exponent of `largest`, biased by 127, less 2; the weights are far below what 254 reaches.
     let clipping = ((largest.to_bits() >> 23) as u8).saturating_sub(2);
     let magnitudes = |e: u8| x.map(|v| v.abs() / half_scale(e));
+    let w = or_alike(importance);
+    let error = |e: u8| squared_error(Weighed { x: &magnitudes(e), w: &w });
     // The second error is in units twice as large.
-    let reaches = 4.0 * squared_error(&magnitudes(clipping + 1)) < squared_error(&magnitudes(clipping));
+    let reaches = 4.0 * error(clipping + 1) < error(clipping);
     let e = if reaches { clipping + 1 } else { clipping };
     let mut codes = [0; BLOCK_LEN];
     for (codes, v) in codes.as_chunks_mut().0.iter_mut().zip(Lanes::of(&magnitudes(e))) {
@@ -118,7 +121,7 @@ mod tests {
             let x: [f32; BLOCK_LEN] =
                 std::array::from_fn(|j| f32::from(LEVELS[j * 5 % 16]) * 2f32.powi(power));
             let mut back = [0.0; BLOCK_LEN];
-            decode_block(&encode_block(&x), &mut back);
+            decode_block(&encode_block(&x, None), &mut back);
             assert_eq!(back, x);
         }
     }
@@ -128,8 +131,8 @@ mod tests {
         // One weight above 6, the others on levels of the finer scale; then all above 6.
         let mut x = [0.5; BLOCK_LEN];
         x[7] = 6.5;
-        assert_eq!(encode_block(&x)[E], 127);
-        let block = encode_block(&[-7.5; BLOCK_LEN]);
+        assert_eq!(encode_block(&x, None)[E], 127);
+        let block = encode_block(&[-7.5; BLOCK_LEN], None);
         assert_eq!((block[E], codes(&block)), (128, [14; BLOCK_LEN]));
     }
 }

@@ -48,8 +48,8 @@ fn decode_block(block: &[u8; BLOCK_BYTES], out: &mut [f32; BLOCK_LEN]) {
     }
 }
 
-fn encode_block(x: &[f32; BLOCK_LEN]) -> [u8; BLOCK_BYTES] {
-    let encoded = affine::encode::<GROUP_LEN, GROUPS>(x, Limits { code: 3, step: 15 });
+fn encode_block(x: &[f32; BLOCK_LEN], importance: Option<&[f32; BLOCK_LEN]>) -> [u8; BLOCK_BYTES] {
+    let encoded = affine::encode::<GROUP_LEN, GROUPS>(x, importance, Limits { code: 3, step: 15 });
     let mut block = [0; BLOCK_BYTES];
     let mut codes = [0; BLOCK_LEN];
     for ((g, group), codes) in encoded.groups.iter().enumerate().zip(codes.as_chunks_mut().0) {
@@ -86,7 +86,7 @@ mod tests {
             (scale * (i * 5 % 4) as f32 - min) / 64.0
         });
         let mut back = [0.0; BLOCK_LEN];
-        decode_block(&encode_block(&x), &mut back);
+        decode_block(&encode_block(&x, None), &mut back);
         assert_eq!(back, x);
     }
 }

@@ -78,8 +78,8 @@ fn decode_block(block: &[u8; BLOCK_BYTES], out: &mut [f32; BLOCK_LEN]) {
     }
 }
 
-fn encode_block(x: &[f32; BLOCK_LEN]) -> [u8; BLOCK_BYTES] {
-    let encoded = symmetric::encode::<Whole<4>, GROUP_LEN, GROUPS>(x, 32);
+fn encode_block(x: &[f32; BLOCK_LEN], importance: Option<&[f32; BLOCK_LEN]>) -> [u8; BLOCK_BYTES] {
+    let encoded = symmetric::encode::<Whole<4>, GROUP_LEN, GROUPS>(x, importance, 32);
     let mut block = [0; BLOCK_BYTES];
     let mut codes = [0; BLOCK_LEN];
     for (code, level) in codes.iter_mut().zip(encoded.levels.as_flattened()) {
@@ -129,7 +129,7 @@ mod tests {
             scale * ((i * 13 + i / 16) % 8) as f32 / 64.0 - scale / 16.0
         });
         let mut back = [0.0; BLOCK_LEN];
-        decode_block(&encode_block(&x), &mut back);
+        decode_block(&encode_block(&x, None), &mut back);
         assert_eq!(back, x);
     }
 }

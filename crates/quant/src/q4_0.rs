@@ -10,6 +10,7 @@
 use crate::block::{block_format, extreme};
 use crate::half_float::{F16_MAX, f32_to_scale, inverse, scale_at};
 use crate::nibbles;
+use crate::symmetric::{self, Whole};
 
 block_format!(Q4_0, Q4_0);
 
@@ -33,13 +34,18 @@ fn decode_block(block: &[u8; BLOCK_BYTES], out: &mut [f32; BLOCK_LEN]) {
 }
 
 /// The weight of largest magnitude gets code 0, which reaches one step further than code 15.
-/// Bit-equal to ggml's reference.
-fn encode_block(x: &[f32; BLOCK_LEN]) -> [u8; BLOCK_BYTES] {
-    let d = (extreme(x) / -8.0).clamp(-F16_MAX, F16_MAX);
-    let id = inverse(d);
-    let q = x.map(|v| ((v * id + 8.5) as i32).clamp(0, 15) as u8);
+/// Bit-equal to ggml's reference. With importances the scale is searched for.
+fn encode_block(x: &[f32; BLOCK_LEN], importance: Option<&[f32; BLOCK_LEN]>) -> [u8; BLOCK_BYTES] {
+    let (d, q) = if importance.is_some() {
+        let (d, levels) = symmetric::encode_alone::<Whole<8>, BLOCK_LEN>(x, importance);
+        (d, levels.map(|level| (level + 8) as u8))
+    } else {
+        let d = (extreme(x) / -8.0).clamp(-F16_MAX, F16_MAX);
+        let id = inverse(d);
+        (f32_to_scale(d), x.map(|v| ((v * id + 8.5) as i32).clamp(0, 15) as u8))
+    };
     let mut block = [0; BLOCK_BYTES];
-    block[D..D + 2].copy_from_slice(&f32_to_scale(d));
+    block[D..D + 2].copy_from_slice(&d);
     block[QS..].copy_from_slice(&nibbles::pack(&q));
     block
 }
@@ -52,7 +58,7 @@ mod tests {
     fn the_extreme_is_kept_and_the_other_side_is_clipped() {
         let mut x = [0.6; BLOCK_LEN];
         (x[3], x[20]) = (-8.0, 8.0);
-        let block = encode_block(&x);
+        let block = encode_block(&x, None);
         let q = codes(&block);
         assert_eq!(scale_at(&block, D), 1.0);
         assert_eq!((q[3], q[20], q[0]), (0, 15, 9));

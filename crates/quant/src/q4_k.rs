@@ -42,8 +42,8 @@ fn decode_block(block: &[u8; BLOCK_BYTES], out: &mut [f32; BLOCK_LEN]) {
     }
 }
 
-fn encode_block(x: &[f32; BLOCK_LEN]) -> [u8; BLOCK_BYTES] {
-    let encoded = affine::encode(x, limits(15));
+fn encode_block(x: &[f32; BLOCK_LEN], importance: Option<&[f32; BLOCK_LEN]>) -> [u8; BLOCK_BYTES] {
+    let encoded = affine::encode(x, importance, limits(15));
     let mut block = [0; BLOCK_BYTES];
     block[..HEAD_BYTES].copy_from_slice(&head(&encoded));
     for (g, group) in encoded.groups.iter().enumerate() {
@@ -80,7 +80,7 @@ mod tests {
             (scale * (i * 5 % 16) as f32 - min) / 64.0
         });
         let mut back = [0.0; BLOCK_LEN];
-        decode_block(&encode_block(&x), &mut back);
+        decode_block(&encode_block(&x, None), &mut back);
         assert_eq!(back, x);
     }
 }

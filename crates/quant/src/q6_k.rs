@@ -61,8 +61,8 @@ fn decode_block(block: &[u8; BLOCK_BYTES], out: &mut [f32; BLOCK_LEN]) {
     }
 }
 
-fn encode_block(x: &[f32; BLOCK_LEN]) -> [u8; BLOCK_BYTES] {
-    let encoded = symmetric::encode::<Whole<32>, GROUP_LEN, GROUPS>(x, 128);
+fn encode_block(x: &[f32; BLOCK_LEN], importance: Option<&[f32; BLOCK_LEN]>) -> [u8; BLOCK_BYTES] {
+    let encoded = symmetric::encode::<Whole<32>, GROUP_LEN, GROUPS>(x, importance, 128);
     let mut block = [0; BLOCK_BYTES];
     let mut high = [0; BLOCK_LEN];
     for (i, level) in encoded.levels.as_flattened().iter().enumerate() {
@@ -103,7 +103,7 @@ mod tests {
             scale * ((i * 13 + i / 16) % 16 * 4) as f32 / 64.0 - scale / 2.0
         });
         let mut back = [0.0; BLOCK_LEN];
-        decode_block(&encode_block(&x), &mut back);
+        decode_block(&encode_block(&x, None), &mut back);
         assert_eq!(back, x);
     }
 }

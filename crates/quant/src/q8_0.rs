@@ -32,7 +32,7 @@ fn decode_block(block: &[u8; BLOCK_BYTES], out: &mut [f32; BLOCK_LEN]) {
 }
 
 /// The largest magnitude gets code 127 or -127; halves round away from zero. Bit-equal to ggml's reference.
-fn encode_block(x: &[f32; BLOCK_LEN]) -> [u8; BLOCK_BYTES] {
+fn encode_block(x: &[f32; BLOCK_LEN], _: Option<&[f32; BLOCK_LEN]>) -> [u8; BLOCK_BYTES] {
     let d = (extreme(x).abs() / 127.0).min(F16_MAX);
     let id = inverse(d);
     let mut block = [0; BLOCK_BYTES];
@@ -51,7 +51,7 @@ mod tests {
     fn halves_round_away_from_zero() {
         let mut x = [2.5; BLOCK_LEN];
         (x[1], x[30], x[31]) = (-127.0, -2.5, 0.25);
-        let block = encode_block(&x);
+        let block = encode_block(&x, None);
         let q = codes(&block);
         assert_eq!(scale_at(&block, D), 1.0);
         assert_eq!((q[0], q[1], q[30], q[31]), (3, -127, -3, 0));

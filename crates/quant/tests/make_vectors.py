@@ -8,10 +8,11 @@ Two witnesses must agree before anything is written: the `gguf` package (ggml's 
 compiled library, which the `llama-cpp-python` package carries. The second one also gives the errors that ggml's
 encoders leave.
 
-data/<type>.bin    adversarial blocks, each followed by the weights it decodes to (f32, little-endian)
 data/vectors.txt   decode <type> <hash>           of 1,000 random blocks (every value, for F16 and BF16)
+                   edges <type> <hash>            of 1,000 blocks with extreme scales, a quarter of them extreme throughout
                    encode <type> <set> <hash>     of ggml's encoding of a set of weights, where ours is bit-equal
                    rms <type> <set> <value>       root mean square error of ggml's encoding
+                   weighted <type> <set> <value>  the same with importances, by importance
 
 Random bytes are xorshift64 (shifts 13, 7, 17), eight little-endian bytes a step, seeded with
 0x9e3779b97f4a7c15 + the type's id. Hashes are FNV-1a 64 taken 32 bits at a time, every NaN being 0x7fc00000.
@@ -34,17 +35,20 @@ RANDOM_BLOCKS = 1000
 EXACT = [Type.Q4_0, Type.Q4_1, Type.Q5_0, Type.Q5_1, Type.Q8_0]
 SEARCHED = [
     Type.Q2_K, Type.Q3_K, Type.Q4_K, Type.Q5_K, Type.Q6_K, Type.IQ4_NL, Type.IQ4_XS, Type.MXFP4,
+
 ]  # fmt: skip
 # Offsets of the f16 fields in a block.
 HALVES = {
     Type.Q4_0: [0], Type.Q4_1: [0, 2], Type.Q5_0: [0], Type.Q5_1: [0, 2], Type.Q8_0: [0],
     Type.Q2_K: [80, 82], Type.Q3_K: [108], Type.Q4_K: [0, 2], Type.Q5_K: [0, 2], Type.Q6_K: [208],
-    Type.IQ4_NL: [0], Type.IQ4_XS: [0], Type.MXFP4: [],
+    Type.IQ4_NL: [0], Type.IQ4_XS: [0],
 }  # fmt: skip
+# Offsets of the scales of one byte.
+BYTES = {Type.MXFP4: [0]}
 # Zeros, ends of the subnormals, the smallest normal, ones, the largest, infinities, NaN.
 EDGES = [0x0000, 0x8000, 0x0001, 0x83FF, 0x0400, 0x3C00, 0xBC00, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x7E01]
-# The exponents of MXFP4's scales, in its blocks' first byte: both subnormals, their neighbour, ones, the largest.
-EXPONENTS = [0, 1, 2, 3, 63, 126, 127, 128, 191, 253, 254, 255]
+# Of MXFP4's scales both subnormals, their neighbour, ones, the largest; of NVFP4's the same and what is no number.
+BYTE_EDGES = [0, 1, 2, 7, 8, 56, 126, 127, 128, 253, 254, 255]
 FILLS = [0x00, 0xFF, 0x0F, 0xF0, 0x7F, 0x80]
 
 
@@ -89,14 +93,22 @@ class Ggml:
         function(data.ctypes.data, out.ctypes.data, out.size)
         return out
 
-    def encode(self, ty, x):
-        """As ggml's own tool does without an importance matrix: `x` is one row."""
+    def encode(self, ty, x, importance=None):
+        """As ggml's own tool does, `x` being rows as long as `importance`. Without one it is one row, and all weights
+        are as important where ggml insists on importances."""
         length, size = GGML_QUANT_SIZES[ty]
         out = np.empty(x.size // length * size, np.uint8)
+        insists = self.lib.ggml_quantize_requires_imatrix
+        insists.restype = ctypes.c_bool
+        if importance is None and insists(ty.value):
+            importance = np.ones(x.size, np.float32)
+        columns = x.size if importance is None else importance.size
+        pointer = None if importance is None else importance.ctypes.data
         function = self.lib.ggml_quantize_chunk
         function.restype = ctypes.c_size_t
         function.argtypes = [ctypes.c_int] + [ctypes.c_void_p] * 2 + [ctypes.c_int64] * 3 + [ctypes.c_void_p]
-        written = function(ty.value, x.ctypes.data, out.ctypes.data, 0, 1, x.size, None)
+        rows = x.size // columns
+        written = function(ty.value, x.ctypes.data, out.ctypes.data, 0, rows, columns, pointer)
         assert written == out.size
         return out
 
@@ -112,21 +124,18 @@ def agreed_decode(ggml, ty, data):
     return first.astype(np.float32)
 
 
-def adversarial(ty):
-    """Blocks with every edge value in the scales and extreme codes; fewer of the large blocks."""
+def edges(ty, data):
+    """The random blocks with edges for scales, in all combinations of two; every fourth is filled with one byte."""
     size = GGML_QUANT_SIZES[ty][1]
-    blocks = []
-    for i, edge in enumerate(EDGES):
-        fills = FILLS if GGML_QUANT_SIZES[ty][0] == 32 else [FILLS[i % len(FILLS)]]
-        for j, fill in enumerate(fills):
-            block = bytearray([fill]) * size
-            for field, at in enumerate(HALVES[ty]):
-                value = EDGES[(i + field * (j + 5)) % len(EDGES)]
-                block[at : at + 2] = struct.pack("<H", value)
-            if ty == Type.MXFP4:
-                block[0] = EXPONENTS[i]
-            blocks.append(bytes(block))
-    return blocks
+    blocks = [bytearray(data[at : at + size]) for at in range(0, len(data), size)]
+    for i, block in enumerate(blocks):
+        if i % 4 == 0:
+            block[:] = bytes([FILLS[i // 4 % len(FILLS)]]) * size
+        for field, at in enumerate(HALVES.get(ty, [])):
+            block[at : at + 2] = struct.pack("<H", EDGES[i // 12**field % 12])
+        for field, at in enumerate(BYTES.get(ty, [])):
+            block[at] = BYTE_EDGES[i // 12**field % 12]
+    return b"".join(blocks)
 
 
 def weight_sets():
@@ -143,6 +152,11 @@ def weight_sets():
         total = sum(word >> shift & 0xFFFF for shift in (0, 16, 32, 48))
         bell[i] = np.float32(total - 131070) / np.float32(65536)
     return {"bell": bell, "tails": bell * bell * bell, "aside": bell + np.float32(1.5)}
+
+
+def importances(sets):
+    """Of 1,024 columns: squares of the first tails, from nearly nothing to 64."""
+    return sets["tails"][:1024] * sets["tails"][:1024]
 
 
 def library():
@@ -162,20 +176,22 @@ def main():
         every = np.arange(1 << 16, dtype="<u2").tobytes()
         lines.append(f"decode {ty.name} {fnv_weights(agreed_decode(ggml, ty, every))}")
     for ty in EXACT + SEARCHED:
-        size = GGML_QUANT_SIZES[ty][1]
-        data = random_bytes(SEED + ty.value, RANDOM_BLOCKS * size)
+        data = random_bytes(SEED + ty.value, RANDOM_BLOCKS * GGML_QUANT_SIZES[ty][1])
         lines.append(f"decode {ty.name} {fnv_weights(agreed_decode(ggml, ty, data))}")
-        blocks = adversarial(ty)
-        weights = agreed_decode(ggml, ty, b"".join(blocks)).reshape(len(blocks), -1)
-        pairs = [block + w.astype("<f4").tobytes() for block, w in zip(blocks, weights)]
-        (DATA / f"{ty.name.lower()}.bin").write_bytes(b"".join(pairs))
-    for name, x in weight_sets().items():
+        lines.append(f"edges {ty.name} {fnv_weights(agreed_decode(ggml, ty, edges(ty, data)))}")
+    sets = weight_sets()
+    importance = importances(sets)
+    by_importance = np.tile(importance.astype(np.float64), sets["bell"].size // importance.size)
+    for name, x in sets.items():
         for ty in EXACT + SEARCHED:
             encoded = ggml.encode(ty, x)
             if ty in EXACT:
                 lines.append(f"encode {ty.name} {name} {fnv(encoded)}")
             error = ggml.decode(ty, encoded).astype(np.float64) - x
             lines.append(f"rms {ty.name} {name} {np.sqrt(np.mean(error * error)):.9e}")
+            error = ggml.decode(ty, ggml.encode(ty, x, importance)).astype(np.float64) - x
+            weighted = np.sqrt(np.average(error * error, weights=by_importance))
+            lines.append(f"weighted {ty.name} {name} {weighted:.9e}")
     (DATA / "vectors.txt").write_text("\n".join(lines) + "\n")
 
 

@@ -1,6 +1,6 @@
 //! What holds for any bytes and any weights.
 
-use cera_quant::{Error, Type, decode, encode};
+use cera_quant::{Error, Type, decode, encode, encode_with_importance};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -42,6 +42,15 @@ fn error_bound(ty: Type, x: &[f32]) -> f32 {
             Type::IQ4_XS => largest / 6.0,
             // Up to 8 is clipped to 6, or half a step between 4 and 6.
             Type::MXFP4 => largest / 4.0,
+            // The scales are from 2^-9 to 448, the values up to 6.
+            Type::NVFP4 => largest / 4.0 + 2f32.powi(-11) + (largest - 6.0 * 448.0).max(0.0),
+            Type::IQ3_S => largest / 2.5,
+            // A sign may have to be wrong.
+            Type::IQ3_XXS => largest,
+            Type::IQ2_XXS | Type::IQ2_XS => 1.5 * largest,
+            // Not every eight of levels is in the codebook.
+            Type::IQ2_S | Type::IQ1_S | Type::IQ1_M => largest,
+            Type::TQ1_0 | Type::TQ2_0 | Type::Q1_0 | Type::Q2_0 => largest,
             _ => panic!("{ty} has no codec"),
         }
 }
@@ -67,7 +76,7 @@ proptest! {
     fn any_weights_encode_to_finite_ones(ty in run(), bits in vec(any::<u32>(), 0..600)) {
         let x: Vec<f32> = bits.into_iter().map(f32::from_bits).collect();
         let mut bytes = vec![];
-        ty.codec().unwrap().encode(&x, &mut bytes);
+        ty.codec().unwrap().encode(&x, None, &mut bytes);
         prop_assert_eq!(bytes.len(), x.len() / ty.block_len() * ty.block_bytes());
         let mut back = vec![0.0; x.len() / ty.block_len() * ty.block_len()];
         decode(ty, &bytes, &mut back).unwrap();
@@ -105,6 +114,24 @@ proptest! {
     }
 
     #[test]
+    fn more_important_weights_lose_less(ty in run(), x in vec(-1.0f32..1.0, 512), which in 0usize..4) {
+        // A quarter of the columns matters, the others hardly do.
+        let importance: Vec<f32> = (0..256).map(|i| if i % 4 == which { 1e4 } else { 1.0 }).collect();
+        let loss = |encoded: Vec<u8>| {
+            let mut back = vec![0.0; x.len()];
+            decode(ty, &encoded, &mut back).unwrap();
+            let errors = x.iter().zip(&back).map(|(x, b)| f64::from(x - b).powi(2));
+            errors.zip(importance.iter().cycle()).map(|(e, w)| e * f64::from(*w)).sum::<f64>()
+        };
+        if is_quantized(ty) {
+            let with = encode_with_importance(ty, &x, &importance).unwrap();
+            let smaller: Vec<f32> = importance.iter().map(|w| w / 1024.0).collect();
+            prop_assert_eq!(&with, &encode_with_importance(ty, &x, &smaller).unwrap());
+            prop_assert!(loss(with) <= loss(encode(ty, &x).unwrap()) * 1.01, "{}", ty);
+        }
+    }
+
+    #[test]
     fn weights_that_spoil_a_block_are_named(ty in run(), index in 0usize..512, pick in 0usize..3) {
         let mut x = [0.5; 512];
         x[index] = [f32::NAN, f32::INFINITY, f32::NEG_INFINITY][pick];
@@ -120,7 +147,7 @@ proptest! {
 fn refusals_name_the_numbers() {
     let mut out = [0.0; 64];
     let message = |result: Result<(), Error>| result.unwrap_err().to_string();
-    assert_eq!(message(decode(Type::IQ2_XS, &[], &mut [])), "tensor type IQ2_XS is known but not supported");
+    assert_eq!(message(decode(Type::Q8_1, &[], &mut [])), "tensor type Q8_1 is known but not supported");
     assert_eq!(
         message(decode(Type::Q8_0, &[0; 35], &mut out)),
         "35 bytes are not a whole number of Q8_0 blocks of 34 bytes"
@@ -137,6 +164,25 @@ fn refusals_name_the_numbers() {
         message(encode(Type::Q4_0, &[f32::INFINITY; 32]).map(drop)),
         "weight 0 is infinite, which Q4_0 cannot hold"
     );
+    let weighed =
+        |x: &[f32], importance: &[f32]| message(encode_with_importance(Type::Q4_0, x, importance).map(drop));
+    assert_eq!(
+        weighed(&[0.0; 96], &[1.0; 64]),
+        "96 weights are not whole rows of 64 columns, or those not whole Q4_0 blocks of 32"
+    );
+    assert_eq!(
+        weighed(&[0.0; 96], &[1.0; 48]),
+        "96 weights are not whole rows of 48 columns, or those not whole Q4_0 blocks of 32"
+    );
+    assert_eq!(
+        weighed(&[], &[]),
+        "0 weights are not whole rows of 0 columns, or those not whole Q4_0 blocks of 32"
+    );
+    let mut importance = [1.0; 32];
+    importance[5] = -1.0;
+    assert_eq!(weighed(&[0.0; 32], &importance), "the importance of column 5 is negative");
+    importance[5] = f32::NAN;
+    assert_eq!(weighed(&[0.0; 32], &importance), "the importance of column 5 is NaN");
 }
 
 #[test]

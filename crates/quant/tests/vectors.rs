@@ -3,25 +3,20 @@
 use std::fs;
 use std::path::PathBuf;
 
-use cera_quant::{Type, decode, encode};
+use cera_quant::{Type, decode, encode, encode_with_importance};
 
-const QUANTIZED: [Type; 13] = [
-    Type::Q4_0,
-    Type::Q4_1,
-    Type::Q5_0,
-    Type::Q5_1,
-    Type::Q8_0,
-    Type::Q2_K,
-    Type::Q3_K,
-    Type::Q4_K,
-    Type::Q5_K,
-    Type::Q6_K,
-    Type::IQ4_NL,
-    Type::IQ4_XS,
-    Type::MXFP4,
-];
 const SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 const RANDOM_BLOCKS: usize = 1000;
+/// Zeros, ends of the subnormals, the smallest normal, ones, the largest, infinities, NaN.
+const EDGES: [u16; 12] =
+    [0x0000, 0x8000, 0x0001, 0x83ff, 0x0400, 0x3c00, 0xbc00, 0x7bff, 0xfbff, 0x7c00, 0xfc00, 0x7e01];
+const BYTE_EDGES: [u8; 12] = [0, 1, 2, 7, 8, 56, 126, 127, 128, 253, 254, 255];
+const FILLS: [u8; 6] = [0x00, 0xff, 0x0f, 0xf0, 0x7f, 0x80];
+
+/// Every type of blocks that can be run.
+fn quantized() -> impl Iterator<Item = Type> {
+    Type::ALL.iter().copied().filter(|ty| ty.block_len() > 1 && ty.codec().is_some())
+}
 
 fn data(name: &str) -> Vec<u8> {
     fs::read(PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)).unwrap()
@@ -94,31 +89,58 @@ fn every_half_decodes_to_ggmls_bits() {
     }
 }
 
+fn random_blocks(ty: Type) -> Vec<u8> {
+    let len = RANDOM_BLOCKS * ty.block_bytes();
+    let words = xorshift(SEED + u64::from(ty.id())).take(len.div_ceil(8));
+    let mut bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
+    bytes.truncate(len);
+    bytes
+}
+
+/// Where a block has scales: the offsets of those in f16, and of those of one byte.
+fn scale_fields(ty: Type) -> (&'static [usize], &'static [usize]) {
+    match ty {
+        Type::Q4_1 | Type::Q5_1 | Type::Q4_K | Type::Q5_K => (&[0, 2], &[]),
+        Type::Q2_K => (&[80, 82], &[]),
+        Type::Q3_K => (&[108], &[]),
+        Type::Q6_K => (&[208], &[]),
+        Type::MXFP4 => (&[], &[0]),
+        _ => (&[0], &[]),
+    }
+}
+
+/// The random blocks with edges for scales, in all combinations of two; every fourth is filled with one byte.
+fn edge_blocks(ty: Type) -> Vec<u8> {
+    let mut bytes = random_blocks(ty);
+    let (halves, single) = scale_fields(ty);
+    for (i, block) in bytes.chunks_mut(ty.block_bytes()).enumerate() {
+        if i % 4 == 0 {
+            block.fill(FILLS[i / 4 % FILLS.len()]);
+        }
+        let place = |field: usize| i / 12usize.pow(field as u32) % 12;
+        for (field, &at) in halves.iter().enumerate() {
+            block[at..at + 2].copy_from_slice(&EDGES[place(field)].to_le_bytes());
+        }
+        for (field, &at) in single.iter().enumerate() {
+            block[at] = BYTE_EDGES[place(field)];
+        }
+    }
+    bytes
+}
+
 #[test]
 fn random_blocks_decode_to_ggmls_bits() {
-    for ty in QUANTIZED {
-        let len = RANDOM_BLOCKS * ty.block_bytes();
-        let mut bytes: Vec<u8> =
-            xorshift(SEED + u64::from(ty.id())).take(len.div_ceil(8)).flat_map(u64::to_le_bytes).collect();
-        bytes.truncate(len);
-        let hash = fnv(decoded(ty, &bytes).iter().map(bits));
+    for ty in quantized() {
+        let hash = fnv(decoded(ty, &random_blocks(ty)).iter().map(bits));
         assert_eq!(hash, fact(&["decode", ty.name()]), "{ty}");
     }
 }
 
 #[test]
-fn adversarial_blocks_decode_to_ggmls_bits() {
-    for ty in QUANTIZED {
-        let file = data(&format!("{}.bin", ty.name().to_lowercase()));
-        let record = ty.block_bytes() + 4 * ty.block_len();
-        assert!(file.len() >= 12 * record && file.len().is_multiple_of(record), "{ty}");
-        for (i, record) in file.chunks(record).enumerate() {
-            let (block, want) = record.split_at(ty.block_bytes());
-            let want = decoded(Type::F32, want);
-            for (j, (got, want)) in decoded(ty, block).iter().zip(&want).enumerate() {
-                assert_eq!(bits(got), bits(want), "{ty} block {i} weight {j}: {got} for {want}");
-            }
-        }
+fn extreme_blocks_decode_to_ggmls_bits() {
+    for ty in quantized() {
+        let hash = fnv(decoded(ty, &edge_blocks(ty)).iter().map(bits));
+        assert_eq!(hash, fact(&["edges", ty.name()]), "{ty}");
     }
 }
 
@@ -133,18 +155,41 @@ fn formats_without_a_search_encode_to_ggmls_bytes() {
     }
 }
 
-#[test]
-fn encoding_loses_no_more_than_ggmls() {
-    let cases = facts(&["rms"]);
-    assert_eq!(cases.len(), 39);
+/// The root of the mean squared error that an encoding leaves, by importance.
+fn loss(ty: Type, x: &[f32], encoded: &[u8], importance: &[f32]) -> f64 {
+    let (mut sum, mut weight) = (0.0, 0.0);
+    for ((x, back), w) in x.iter().zip(decoded(ty, encoded)).zip(importance.iter().cycle()) {
+        sum += f64::from(*w) * (f64::from(*x) - f64::from(back)).powi(2);
+        weight += f64::from(*w);
+    }
+    (sum / weight).sqrt()
+}
+
+fn no_more_than_ggmls(kind: &str, importance: Option<&[f32]>) {
+    let cases = facts(&[kind]);
+    assert_eq!(cases.len(), 3 * quantized().count());
     for (words, theirs) in cases {
         let ty = Type::from_name(&words[1]).unwrap();
         let x = weight_set(&words[2]);
-        let back = decoded(ty, &encode(ty, &x).unwrap());
-        let squares: f64 = x.iter().zip(&back).map(|(x, b)| (f64::from(*x) - f64::from(*b)).powi(2)).sum();
-        let ours = (squares / x.len() as f64).sqrt();
+        let encoded = match importance {
+            None => encode(ty, &x),
+            Some(importance) => encode_with_importance(ty, &x, importance),
+        };
+        let ours = loss(ty, &x, &encoded.unwrap(), importance.unwrap_or(&[1.0]));
         let theirs: f64 = theirs.parse().unwrap();
-        println!("{ty:6} {:6} ours {ours:.6} ggml {theirs:.6} ratio {:.4}", words[2], ours / theirs);
+        println!("{ty:7} {:6} ours {ours:.6} ggml {theirs:.6} ratio {:.4}", words[2], ours / theirs);
         assert!(ours <= theirs * (1.0 + 1e-8), "{words:?}: {ours} above {theirs}");
     }
+}
+
+#[test]
+fn encoding_loses_no_more_than_ggmls() {
+    no_more_than_ggmls("rms", None);
+}
+
+#[test]
+fn encoding_by_importance_loses_no_more_than_ggmls() {
+    let tails = &weight_set("tails")[..1024];
+    let importance: Vec<f32> = tails.iter().map(|v| v * v).collect();
+    no_more_than_ggmls("weighted", Some(&importance));
 }
