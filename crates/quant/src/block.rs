@@ -83,3 +83,20 @@ pub(crate) fn range<const N: usize>(x: &[f32; N]) -> (f32, f32) {
         (if v < lo { v } else { lo }, if v > hi { v } else { hi })
     })
 }
+
+/// That weights which a block holds are encoded without any error, as searches should mostly manage. The block is made
+/// of `seed`, but for what `set` sets.
+#[cfg(test)]
+pub(crate) fn assert_kept<const B: usize, const N: usize>(
+    seed: usize,
+    set: impl Fn(&mut [u8; B]),
+    decode: impl Fn(&[u8; B], &mut [f32; N]),
+    encode: impl Fn(&[f32; N], Option<&[f32; N]>) -> [u8; B],
+) {
+    let mut block = std::array::from_fn(|i| ((i + seed) * (i + 31) * 2_654_435 / 128) as u8);
+    set(&mut block);
+    let (mut x, mut back) = ([0.0; N], [0.0; N]);
+    decode(&block, &mut x);
+    decode(&encode(&x, None), &mut back);
+    assert_eq!(back, x);
+}

@@ -2,7 +2,7 @@
 //!
 //! An importance is a number beside each weight, such as the mean square of the activations that meet its column
 //! (what an "importance matrix" holds). Searches minimise `sum(importance * error^2)`, and without importances the
-//! plain sum of squares.
+//! plain sum of squares; that of `codebook.rs` counts large weights more in either.
 
 use crate::lanes::Lanes;
 

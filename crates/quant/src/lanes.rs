@@ -59,6 +59,13 @@ impl Lanes {
     }
 }
 
+impl From<[f32; 8]> for Lanes {
+    #[inline(always)]
+    fn from(v: [f32; 8]) -> Lanes {
+        Lanes(v)
+    }
+}
+
 macro_rules! operation {
     ($trait:ident, $method:ident, $operator:tt) => {
         impl $trait for Lanes {

@@ -11,19 +11,28 @@
 mod affine;
 mod bf16;
 mod block;
+mod codebook;
 mod codec;
 mod error;
 mod f16;
 mod f32;
+mod grid;
+mod grids;
 mod half_float;
 mod head;
 mod importance;
 mod lanes;
 mod nibbles;
 mod pairs;
+mod signed;
 mod symmetric;
 mod types;
 
+pub mod iq2_s;
+pub mod iq2_xs;
+pub mod iq2_xxs;
+pub mod iq3_s;
+pub mod iq3_xxs;
 pub mod iq4_nl;
 pub mod iq4_xs;
 pub mod mxfp4;

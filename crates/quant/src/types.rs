@@ -132,6 +132,11 @@ impl Type {
             Type::Q4_K => &crate::q4_k::Q4K,
             Type::Q5_K => &crate::q5_k::Q5K,
             Type::Q6_K => &crate::q6_k::Q6K,
+            Type::IQ2_XXS => &crate::iq2_xxs::Iq2Xxs,
+            Type::IQ2_XS => &crate::iq2_xs::Iq2Xs,
+            Type::IQ2_S => &crate::iq2_s::Iq2S,
+            Type::IQ3_XXS => &crate::iq3_xxs::Iq3Xxs,
+            Type::IQ3_S => &crate::iq3_s::Iq3S,
             Type::IQ4_NL => &crate::iq4_nl::Iq4Nl,
             Type::IQ4_XS => &crate::iq4_xs::Iq4Xs,
             Type::MXFP4 => &crate::mxfp4::Mxfp4,
@@ -178,7 +183,7 @@ mod tests {
     #[test]
     fn a_codec_is_of_its_type() {
         let run: Vec<_> = Type::ALL.iter().filter_map(|ty| Some((*ty, ty.codec()?.ty()))).collect();
-        assert_eq!(run.len(), 16);
+        assert_eq!(run.len(), 21);
         assert!(run.iter().all(|(ty, of_codec)| ty == of_codec));
     }
 
