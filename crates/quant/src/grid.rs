@@ -5,7 +5,7 @@
 //! numbers.
 //!
 //! Cut in the middle, a number has an upper and a lower half, 81 or 64 of each. A grid is kept as one word for each
-//! upper half, its *row*: bit `l` says that the point with the lower half `l` is there. So 1,024 points take 81 words,
+//! upper half, its *row*: bit `l` says that the point with the lower half `l` is there. So 2,048 points take 81 words,
 //! a code is found by counting bits, and the search for a point goes by halves too.
 
 /// Points as rows of lower halves, `H` of them.
@@ -153,7 +153,7 @@ pub(crate) fn halves_with_one<const K: usize, const H: usize>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::grids::{eights_256, eights_1024, fours_256, fours_512};
+    use crate::grids::{eights_256, eights_1024, eights_2048, fours_256, fours_512};
 
     /// Numbers that look random, from 0 to 1.
     fn costs<const H: usize>(seed: usize) -> [f32; H] {
@@ -177,6 +177,7 @@ mod tests {
     fn the_cheapest_point_is_found() {
         cheapest_is_cheapest::<81, 3, 8, 256>(&eights_256::GRID);
         cheapest_is_cheapest::<81, 3, 8, 1024>(&eights_1024::GRID);
+        cheapest_is_cheapest::<81, 3, 8, 2048>(&eights_2048::GRID);
         cheapest_is_cheapest::<64, 8, 4, 256>(&fours_256::GRID);
         cheapest_is_cheapest::<64, 8, 4, 512>(&fours_512::GRID);
     }

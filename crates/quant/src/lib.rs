@@ -24,10 +24,13 @@ mod importance;
 mod lanes;
 mod nibbles;
 mod pairs;
+mod shifted;
 mod signed;
 mod symmetric;
 mod types;
 
+pub mod iq1_m;
+pub mod iq1_s;
 pub mod iq2_s;
 pub mod iq2_xs;
 pub mod iq2_xxs;

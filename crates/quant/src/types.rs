@@ -132,6 +132,8 @@ impl Type {
             Type::Q4_K => &crate::q4_k::Q4K,
             Type::Q5_K => &crate::q5_k::Q5K,
             Type::Q6_K => &crate::q6_k::Q6K,
+            Type::IQ1_S => &crate::iq1_s::Iq1S,
+            Type::IQ1_M => &crate::iq1_m::Iq1M,
             Type::IQ2_XXS => &crate::iq2_xxs::Iq2Xxs,
             Type::IQ2_XS => &crate::iq2_xs::Iq2Xs,
             Type::IQ2_S => &crate::iq2_s::Iq2S,
@@ -183,7 +185,7 @@ mod tests {
     #[test]
     fn a_codec_is_of_its_type() {
         let run: Vec<_> = Type::ALL.iter().filter_map(|ty| Some((*ty, ty.codec()?.ty()))).collect();
-        assert_eq!(run.len(), 21);
+        assert_eq!(run.len(), 23);
         assert!(run.iter().all(|(ty, of_codec)| ty == of_codec));
     }
 

@@ -35,14 +35,14 @@ RANDOM_BLOCKS = 1000
 EXACT = [Type.Q4_0, Type.Q4_1, Type.Q5_0, Type.Q5_1, Type.Q8_0]
 SEARCHED = [
     Type.Q2_K, Type.Q3_K, Type.Q4_K, Type.Q5_K, Type.Q6_K, Type.IQ4_NL, Type.IQ4_XS, Type.MXFP4,
-    Type.IQ2_XXS, Type.IQ2_XS, Type.IQ2_S, Type.IQ3_XXS, Type.IQ3_S,
+    Type.IQ2_XXS, Type.IQ2_XS, Type.IQ2_S, Type.IQ3_XXS, Type.IQ3_S, Type.IQ1_S, Type.IQ1_M,
 ]  # fmt: skip
 # Offsets of the f16 fields in a block.
 HALVES = {
     Type.Q4_0: [0], Type.Q4_1: [0, 2], Type.Q5_0: [0], Type.Q5_1: [0, 2], Type.Q8_0: [0],
     Type.Q2_K: [80, 82], Type.Q3_K: [108], Type.Q4_K: [0, 2], Type.Q5_K: [0, 2], Type.Q6_K: [208],
     Type.IQ4_NL: [0], Type.IQ4_XS: [0], Type.IQ2_XXS: [0], Type.IQ2_XS: [0], Type.IQ2_S: [0], Type.IQ3_XXS: [0],
-    Type.IQ3_S: [0],
+    Type.IQ3_S: [0], Type.IQ1_S: [0],
 }  # fmt: skip
 # Offsets of the scales of one byte.
 BYTES = {Type.MXFP4: [0]}
@@ -136,6 +136,10 @@ def edges(ty, data):
             block[at : at + 2] = struct.pack("<H", EDGES[i // 12**field % 12])
         for field, at in enumerate(BYTES.get(ty, [])):
             block[at] = BYTE_EDGES[i // 12**field % 12]
+        if ty == Type.IQ1_M:  # a nibble each on top of four words
+            for word in range(4):
+                nibble = EDGES[i % 12] >> 4 * word & 15
+                block[49 + 2 * word] = block[49 + 2 * word] & 15 | nibble << 4
     return b"".join(blocks)
 
 

@@ -105,6 +105,7 @@ fn scale_fields(ty: Type) -> (&'static [usize], &'static [usize]) {
         Type::Q3_K => (&[108], &[]),
         Type::Q6_K => (&[208], &[]),
         Type::MXFP4 => (&[], &[0]),
+        Type::IQ1_M => (&[], &[]),
         _ => (&[0], &[]),
     }
 }
@@ -123,6 +124,13 @@ fn edge_blocks(ty: Type) -> Vec<u8> {
         }
         for (field, &at) in single.iter().enumerate() {
             block[at] = BYTE_EDGES[place(field)];
+        }
+        if ty == Type::IQ1_M {
+            // A nibble each on top of four words.
+            for word in 0..4 {
+                let nibble = (EDGES[place(0)] >> (4 * word)) as u8 & 15;
+                block[49 + 2 * word] = block[49 + 2 * word] & 15 | nibble << 4;
+            }
         }
     }
     bytes
