@@ -27,6 +27,7 @@ mod pairs;
 mod shifted;
 mod signed;
 mod symmetric;
+mod ternary;
 mod types;
 
 pub mod iq1_m;
@@ -49,6 +50,8 @@ pub mod q5_1;
 pub mod q5_k;
 pub mod q6_k;
 pub mod q8_0;
+pub mod tq1_0;
+pub mod tq2_0;
 
 pub use bf16::Bf16;
 pub use codec::{Codec, decode, encode, encode_with_importance};

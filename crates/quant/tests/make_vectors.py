@@ -36,13 +36,14 @@ EXACT = [Type.Q4_0, Type.Q4_1, Type.Q5_0, Type.Q5_1, Type.Q8_0]
 SEARCHED = [
     Type.Q2_K, Type.Q3_K, Type.Q4_K, Type.Q5_K, Type.Q6_K, Type.IQ4_NL, Type.IQ4_XS, Type.MXFP4,
     Type.IQ2_XXS, Type.IQ2_XS, Type.IQ2_S, Type.IQ3_XXS, Type.IQ3_S, Type.IQ1_S, Type.IQ1_M,
+    Type.TQ1_0, Type.TQ2_0,
 ]  # fmt: skip
 # Offsets of the f16 fields in a block.
 HALVES = {
     Type.Q4_0: [0], Type.Q4_1: [0, 2], Type.Q5_0: [0], Type.Q5_1: [0, 2], Type.Q8_0: [0],
     Type.Q2_K: [80, 82], Type.Q3_K: [108], Type.Q4_K: [0, 2], Type.Q5_K: [0, 2], Type.Q6_K: [208],
     Type.IQ4_NL: [0], Type.IQ4_XS: [0], Type.IQ2_XXS: [0], Type.IQ2_XS: [0], Type.IQ2_S: [0], Type.IQ3_XXS: [0],
-    Type.IQ3_S: [0], Type.IQ1_S: [0],
+    Type.IQ3_S: [0], Type.IQ1_S: [0], Type.TQ1_0: [52], Type.TQ2_0: [64],
 }  # fmt: skip
 # Offsets of the scales of one byte.
 BYTES = {Type.MXFP4: [0]}

@@ -104,6 +104,8 @@ fn scale_fields(ty: Type) -> (&'static [usize], &'static [usize]) {
         Type::Q2_K => (&[80, 82], &[]),
         Type::Q3_K => (&[108], &[]),
         Type::Q6_K => (&[208], &[]),
+        Type::TQ1_0 => (&[52], &[]),
+        Type::TQ2_0 => (&[64], &[]),
         Type::MXFP4 => (&[], &[0]),
         Type::IQ1_M => (&[], &[]),
         _ => (&[0], &[]),
