@@ -12,9 +12,11 @@
 //! zero.
 
 use crate::block::block_format;
+use crate::e2m1;
 use crate::importance::{Weighed, or_alike};
-use crate::lanes::Lanes;
 use crate::nibbles;
+
+pub use crate::e2m1::LEVELS;
 
 block_format!(Mxfp4, MXFP4);
 
@@ -22,9 +24,6 @@ block_format!(Mxfp4, MXFP4);
 pub const E: usize = 0;
 /// Offset of the codes' nibbles.
 pub const QS: usize = 1;
-
-/// Twice the values that the codes stand for.
-pub const LEVELS: [i8; 16] = [0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12];
 
 /// Half of the scale, `2^(e - 128)`; below an `e` of 2 that is a subnormal number.
 #[inline]
@@ -46,29 +45,6 @@ fn decode_block(block: &[u8; BLOCK_BYTES], out: &mut [f32; BLOCK_LEN]) {
     }
 }
 
-/// The codes of the nearest levels (of two as near, the smaller) to magnitudes, and the levels.
-#[inline]
-fn nearest(magnitude: Lanes) -> (Lanes, Lanes) {
-    let (mut code, mut level) = (Lanes::default(), Lanes::default());
-    for neighbours in LEVELS[..8].windows(2) {
-        let (below, above) = (f32::from(neighbours[0]), f32::from(neighbours[1]));
-        let passed = magnitude.above((below + above) / 2.0);
-        code += passed;
-        level += passed * (above - below);
-    }
-    (code, level)
-}
-
-/// The squared error of magnitudes in units of half a scale, and in these units.
-fn squared_error(group: Weighed<BLOCK_LEN>) -> f32 {
-    let mut sum = Lanes::default();
-    for (v, w) in group.lanes() {
-        let error = nearest(v).1 - v;
-        sum += error * error * w;
-    }
-    sum.total()
-}
-
 /// The specification's exponent puts the largest magnitude into 4..8, of which what is above 6 is clipped. The next one
 /// clips nothing and has steps twice as wide. The better of the two is taken.
 fn encode_block(x: &[f32; BLOCK_LEN], importance: Option<&[f32; BLOCK_LEN]>) -> [u8; BLOCK_BYTES] {
@@ -77,17 +53,11 @@ fn encode_block(x: &[f32; BLOCK_LEN], importance: Option<&[f32; BLOCK_LEN]>) -> 
     let clipping = ((largest.to_bits() >> 23) as u8).saturating_sub(2);
     let magnitudes = |e: u8| x.map(|v| v.abs() / half_scale(e));
     let w = or_alike(importance);
-    let error = |e: u8| squared_error(Weighed { x: &magnitudes(e), w: &w });
+    let error = |e: u8| e2m1::squared_error(Weighed { x: &magnitudes(e), w: &w });
     // The second error is in units twice as large.
     let reaches = 4.0 * error(clipping + 1) < error(clipping);
     let e = if reaches { clipping + 1 } else { clipping };
-    let mut codes = [0; BLOCK_LEN];
-    for (codes, v) in codes.as_chunks_mut().0.iter_mut().zip(Lanes::of(&magnitudes(e))) {
-        *codes = nearest(v).0.array().map(|code| code as u8);
-    }
-    for (code, v) in codes.iter_mut().zip(x) {
-        *code |= if *v < 0.0 && *code > 0 { 8 } else { 0 };
-    }
+    let codes = e2m1::codes(x, &magnitudes(e));
     let mut block = [0; BLOCK_BYTES];
     block[E] = e;
     block[QS..].copy_from_slice(&nibbles::pack(&codes));

@@ -134,6 +134,7 @@ impl Type {
             Type::Q6_K => &crate::q6_k::Q6K,
             Type::TQ1_0 => &crate::tq1_0::Tq1_0,
             Type::TQ2_0 => &crate::tq2_0::Tq2_0,
+            Type::NVFP4 => &crate::nvfp4::Nvfp4,
             Type::IQ1_S => &crate::iq1_s::Iq1S,
             Type::IQ1_M => &crate::iq1_m::Iq1M,
             Type::IQ2_XXS => &crate::iq2_xxs::Iq2Xxs,
@@ -187,7 +188,7 @@ mod tests {
     #[test]
     fn a_codec_is_of_its_type() {
         let run: Vec<_> = Type::ALL.iter().filter_map(|ty| Some((*ty, ty.codec()?.ty()))).collect();
-        assert_eq!(run.len(), 25);
+        assert_eq!(run.len(), 26);
         assert!(run.iter().all(|(ty, of_codec)| ty == of_codec));
     }
 

@@ -36,7 +36,7 @@ EXACT = [Type.Q4_0, Type.Q4_1, Type.Q5_0, Type.Q5_1, Type.Q8_0]
 SEARCHED = [
     Type.Q2_K, Type.Q3_K, Type.Q4_K, Type.Q5_K, Type.Q6_K, Type.IQ4_NL, Type.IQ4_XS, Type.MXFP4,
     Type.IQ2_XXS, Type.IQ2_XS, Type.IQ2_S, Type.IQ3_XXS, Type.IQ3_S, Type.IQ1_S, Type.IQ1_M,
-    Type.TQ1_0, Type.TQ2_0,
+    Type.TQ1_0, Type.TQ2_0, Type.NVFP4,
 ]  # fmt: skip
 # Offsets of the f16 fields in a block.
 HALVES = {
@@ -46,7 +46,7 @@ HALVES = {
     Type.IQ3_S: [0], Type.IQ1_S: [0], Type.TQ1_0: [52], Type.TQ2_0: [64],
 }  # fmt: skip
 # Offsets of the scales of one byte.
-BYTES = {Type.MXFP4: [0]}
+BYTES = {Type.MXFP4: [0], Type.NVFP4: [0, 1, 2, 3]}
 # Zeros, ends of the subnormals, the smallest normal, ones, the largest, infinities, NaN.
 EDGES = [0x0000, 0x8000, 0x0001, 0x83FF, 0x0400, 0x3C00, 0xBC00, 0x7BFF, 0xFBFF, 0x7C00, 0xFC00, 0x7E01]
 # Of MXFP4's scales both subnormals, their neighbour, ones, the largest; of NVFP4's the same and what is no number.

@@ -107,6 +107,7 @@ fn scale_fields(ty: Type) -> (&'static [usize], &'static [usize]) {
         Type::TQ1_0 => (&[52], &[]),
         Type::TQ2_0 => (&[64], &[]),
         Type::MXFP4 => (&[], &[0]),
+        Type::NVFP4 => (&[], &[0, 1, 2, 3]),
         Type::IQ1_M => (&[], &[]),
         _ => (&[0], &[]),
     }
