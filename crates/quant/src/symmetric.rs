@@ -1,4 +1,4 @@
-//! The search behind Q3_K, Q6_K and IQ4_XS (and, one group alone, IQ4_NL, and Q4_0 and Q5_0 with importances): a
+//! The search behind Q3_K, Q6_K and IQ4_XS (and, one group alone, IQ4_NL, Q2_0, and Q4_0 and Q5_0 with importances): a
 //! scale of either sign for each group, `weight = scale * level`, with a level for each code. In the super-blocks the
 //! scales are integers under one f16 factor, `scale = d * step`.
 //!

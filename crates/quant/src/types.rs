@@ -132,6 +132,8 @@ impl Type {
             Type::Q4_K => &crate::q4_k::Q4K,
             Type::Q5_K => &crate::q5_k::Q5K,
             Type::Q6_K => &crate::q6_k::Q6K,
+            Type::Q1_0 => &crate::q1_0::Q1_0,
+            Type::Q2_0 => &crate::q2_0::Q2_0,
             Type::TQ1_0 => &crate::tq1_0::Tq1_0,
             Type::TQ2_0 => &crate::tq2_0::Tq2_0,
             Type::NVFP4 => &crate::nvfp4::Nvfp4,
@@ -188,7 +190,7 @@ mod tests {
     #[test]
     fn a_codec_is_of_its_type() {
         let run: Vec<_> = Type::ALL.iter().filter_map(|ty| Some((*ty, ty.codec()?.ty()))).collect();
-        assert_eq!(run.len(), 26);
+        assert_eq!(run.len(), 28);
         assert!(run.iter().all(|(ty, of_codec)| ty == of_codec));
     }
 

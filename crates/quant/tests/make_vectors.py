@@ -6,7 +6,8 @@
 
 Two witnesses must agree before anything is written: the `gguf` package (ggml's dequantization in numpy) and ggml's
 compiled library, which the `llama-cpp-python` package carries. The second one also gives the errors that ggml's
-encoders leave.
+encoders leave, and is alone for types that `gguf` has no dequantization of. Both must know every type below: if the
+released ones do not, take llama.cpp's own `gguf-py` and build.
 
 data/vectors.txt   decode <type> <hash>           of 1,000 random blocks (every value, for F16 and BF16)
                    edges <type> <hash>            of 1,000 blocks with extreme scales, a quarter of them extreme throughout
@@ -32,18 +33,20 @@ DATA = pathlib.Path(__file__).parent / "data"
 SEED = 0x9E3779B97F4A7C15
 MASK = (1 << 64) - 1
 RANDOM_BLOCKS = 1000
-EXACT = [Type.Q4_0, Type.Q4_1, Type.Q5_0, Type.Q5_1, Type.Q8_0]
+EXACT = [Type.Q4_0, Type.Q4_1, Type.Q5_0, Type.Q5_1, Type.Q8_0, Type.Q1_0]
 SEARCHED = [
     Type.Q2_K, Type.Q3_K, Type.Q4_K, Type.Q5_K, Type.Q6_K, Type.IQ4_NL, Type.IQ4_XS, Type.MXFP4,
     Type.IQ2_XXS, Type.IQ2_XS, Type.IQ2_S, Type.IQ3_XXS, Type.IQ3_S, Type.IQ1_S, Type.IQ1_M,
-    Type.TQ1_0, Type.TQ2_0, Type.NVFP4,
+    Type.TQ1_0, Type.TQ2_0, Type.NVFP4, Type.Q2_0,
 ]  # fmt: skip
+# What `gguf` does not dequantize.
+COMPILED_ONLY = [Type.Q1_0, Type.Q2_0]
 # Offsets of the f16 fields in a block.
 HALVES = {
     Type.Q4_0: [0], Type.Q4_1: [0, 2], Type.Q5_0: [0], Type.Q5_1: [0, 2], Type.Q8_0: [0],
     Type.Q2_K: [80, 82], Type.Q3_K: [108], Type.Q4_K: [0, 2], Type.Q5_K: [0, 2], Type.Q6_K: [208],
     Type.IQ4_NL: [0], Type.IQ4_XS: [0], Type.IQ2_XXS: [0], Type.IQ2_XS: [0], Type.IQ2_S: [0], Type.IQ3_XXS: [0],
-    Type.IQ3_S: [0], Type.IQ1_S: [0], Type.TQ1_0: [52], Type.TQ2_0: [64],
+    Type.IQ3_S: [0], Type.IQ1_S: [0], Type.TQ1_0: [52], Type.TQ2_0: [64], Type.Q1_0: [0], Type.Q2_0: [0],
 }  # fmt: skip
 # Offsets of the scales of one byte.
 BYTES = {Type.MXFP4: [0], Type.NVFP4: [0, 1, 2, 3]}
@@ -118,6 +121,8 @@ class Ggml:
 def agreed_decode(ggml, ty, data):
     """Decoded by both witnesses, which must agree to the bit."""
     data = np.frombuffer(data, np.uint8)
+    if ty in COMPILED_ONLY:
+        return ggml.decode(ty, data)
     with np.errstate(all="ignore"):
         first = dequantize(data.reshape(-1, GGML_QUANT_SIZES[ty][1]), ty).reshape(-1)
     if ty in EXACT or ty in SEARCHED:

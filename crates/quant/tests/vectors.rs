@@ -158,7 +158,7 @@ fn extreme_blocks_decode_to_ggmls_bits() {
 #[test]
 fn formats_without_a_search_encode_to_ggmls_bytes() {
     let cases = facts(&["encode"]);
-    assert_eq!(cases.len(), 15);
+    assert_eq!(cases.len(), 18);
     for (words, hash) in cases {
         let ty = Type::from_name(&words[1]).unwrap();
         let bytes = encode(ty, &weight_set(&words[2])).unwrap();
