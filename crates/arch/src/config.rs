@@ -8,6 +8,7 @@ use cera_gguf::{Gguf, Metadata, Value};
 use cera_plan::{Attention, Rope, RopeStyle};
 
 use crate::Error;
+use crate::yarn::Scaling;
 
 /// What every transformer of this crate has. Lengths are in elements, and positive.
 pub(crate) struct Config<'a> {
@@ -31,6 +32,8 @@ pub(crate) struct Config<'a> {
     rope_dims: usize,
     rope_base: f32,
     rope_scale: f32,
+    /// Where the file scales positions by YaRN.
+    pub yarn: Option<Scaling>,
 }
 
 /// Keys that would change what a model computes, and what they are where they do not.
@@ -64,10 +67,6 @@ const NOT_SUPPORTED: &[(&str, f32)] = &[
     ("rescale_every_n_layers", 0.0),
     ("rope.dimension_sections", 0.0),
     ("rope.scaling.alpha", 0.0),
-    ("rope.scaling.attn_factor", 1.0),
-    ("rope.scaling.yarn_attn_factor", 1.0),
-    ("rope.scaling.yarn_ext_factor", 0.0),
-    ("rope.scaling.yarn_log_multiplier", 0.0),
     ("router_logit_softcapping", 0.0),
     ("swiglu_clamp_exp", 0.0),
     ("swin_norm", 0.0),
@@ -90,6 +89,7 @@ impl<'a> Config<'a> {
             rope_dims: 0,
             rope_base: 0.0,
             rope_scale: 1.0,
+            yarn: None,
         };
         c.blocks = c.count("block_count")?;
         let present = blocks_present(file);
@@ -158,8 +158,42 @@ impl<'a> Config<'a> {
         match self.metadata.str(&self.key("rope.scaling.type"))? {
             Some("none") => {}
             Some("linear") | None => self.rope_scale = 1.0 / factor.unwrap_or(1.0),
+            Some("yarn") => return self.read_yarn(factor.unwrap_or(1.0)),
             Some(_) => return Err(self.unsupported("rope.scaling.type")),
         }
+        self.refuse(&[
+            ("rope.scaling.attn_factor", 1.0),
+            ("rope.scaling.yarn_attn_factor", 1.0),
+            ("rope.scaling.yarn_ext_factor", 0.0),
+            ("rope.scaling.yarn_log_multiplier", 0.0),
+        ])
+    }
+
+    fn read_yarn(&mut self, factor: f32) -> Result<(), Error> {
+        // Another value would leave a part of the ramp out.
+        self.refuse(&[("rope.scaling.yarn_ext_factor", 1.0)])?;
+        let original = self.find_count("rope.scaling.original_context_length")?;
+        let scaling = Scaling {
+            factor,
+            original: original.unwrap_or(self.context_length),
+            fast: self.positive("rope.scaling.yarn_beta_fast")?.unwrap_or(32.0),
+            slow: self.positive("rope.scaling.yarn_beta_slow")?.unwrap_or(1.0),
+            magnitude: self.positive("rope.scaling.yarn_attn_factor")?,
+            extra: self.positive("rope.scaling.attn_factor")?.unwrap_or(1.0),
+            shared: self.positive_or_none("rope.scaling.yarn_log_multiplier")?.unwrap_or(0.0),
+        };
+        if scaling.fast < scaling.slow {
+            let why = format!("it is to be at least {}, yarn_beta_slow", scaling.slow);
+            return Err(self.value("rope.scaling.yarn_beta_fast", scaling.fast, why));
+        }
+        if self.rope_base <= 1.0 {
+            return Err(self.value(
+                "rope.freq_base",
+                self.rope_base,
+                "it is to be greater than 1 for yarn".into(),
+            ));
+        }
+        self.yarn = Some(scaling);
         Ok(())
     }
 
@@ -178,7 +212,24 @@ impl<'a> Config<'a> {
 
     /// The rope that the file describes, without divisors.
     pub fn rope(&self, style: RopeStyle) -> Rope {
-        Rope { style, dims: self.rope_dims, base: self.rope_base, scale: self.rope_scale, factors: None }
+        let rope = self.unscaled_rope(style);
+        match &self.yarn {
+            Some(y) => y.apply(rope, true, y.growth(1.0) / y.growth(y.shared)),
+            None => Rope { scale: self.rope_scale, ..rope },
+        }
+    }
+
+    /// The rope that the file describes, without divisors and whatever scales positions.
+    pub fn unscaled_rope(&self, style: RopeStyle) -> Rope {
+        Rope {
+            style,
+            dims: self.rope_dims,
+            base: self.rope_base,
+            scale: 1.0,
+            yarn: None,
+            magnitude: 1.0,
+            factors: None,
+        }
     }
 
     /// Query heads of the first block.

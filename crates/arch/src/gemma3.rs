@@ -21,8 +21,10 @@ pub(crate) fn build(c: &Config<'_>, tensors: &dyn Tensors) -> Result<Plan, Error
     let cap = c.positive_or_none("final_logit_softcapping")?;
     let global_rope = c.rope(RopeStyle::Halved);
     // The file's scale is for the blocks that see everything.
-    let local_rope =
-        Rope { base: c.positive("rope.freq_base_swa")?.unwrap_or(10_000.0), scale: 1.0, ..global_rope };
+    let local_rope = Rope {
+        base: c.positive("rope.freq_base_swa")?.unwrap_or(10_000.0),
+        ..c.unscaled_rope(RopeStyle::Halved)
+    };
 
     let g = Graph::new(tensors, c.eps);
     let mut x = g.scale(g.embed("token_embd", c.width), (c.width as f32).sqrt());

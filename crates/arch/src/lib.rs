@@ -8,6 +8,7 @@ mod config;
 mod error;
 mod gemma3;
 mod llama;
+mod yarn;
 
 pub use error::Error;
 

@@ -246,7 +246,21 @@ fn tensors_of_the_wrong_shape_or_place() {
 
 #[test]
 fn what_changes_the_meaning_is_never_ignored() {
-    refused(&["llama.rope.scaling.type", "yarn"], |f| f.set("rope.scaling.type", "yarn"));
+    refused(&["llama.rope.scaling.type", "longrope"], |f| f.set("rope.scaling.type", "longrope"));
+    refused(&["llama.rope.scaling.yarn_log_multiplier", "0.1"], |f| {
+        f.set("rope.scaling.yarn_log_multiplier", 0.1f32);
+    });
+    for (key, value, says) in [
+        ("yarn_ext_factor", 0.5, "0.5"),
+        ("yarn_beta_fast", 0.5, "yarn_beta_slow"),
+        ("yarn_beta_slow", -1.0, "-1"),
+        ("yarn_attn_factor", f32::NAN, "NaN"),
+    ] {
+        refused(&[&format!("llama.rope.scaling.{key}"), says], |f| {
+            f.set("rope.scaling.type", "yarn");
+            f.set(&format!("rope.scaling.{key}"), value);
+        });
+    }
     refused(&["llama.expert_count", "8"], |f| f.set("expert_count", 8u32));
     refused(&["llama.attn_logit_softcapping", "50"], |f| f.set("attn_logit_softcapping", 50f32));
     refused(&["llama.attention.causal", "false"], |f| f.set("attention.causal", false));

@@ -76,7 +76,15 @@ fn plan(checkpoint: &Checkpoint, steps: &[(u8, usize, usize)]) -> Plan {
             _ => {
                 let dims = [HEAD, HEAD / 2][n % 2];
                 let factors = (dims == HEAD).then(|| l.rope_factors(dims)).flatten();
-                let rope = Rope { style: RopeStyle::Halved, dims, base: 100.0, scale: 0.5, factors };
+                let rope = Rope {
+                    style: RopeStyle::Halved,
+                    dims,
+                    base: 100.0,
+                    scale: 0.5,
+                    yarn: None,
+                    magnitude: 1.0,
+                    factors,
+                };
                 let turn = |x: Val, normed: bool| {
                     let x = if normed { l.head_norm(x, "hn", HEAD) } else { x };
                     l.rope(x, HEAD, (n % 5 != 4).then_some(rope))

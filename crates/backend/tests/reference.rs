@@ -29,8 +29,15 @@ fn plan(checkpoint: &Checkpoint) -> Plan {
     let mut x = g.embed("e", 16);
     for n in 0..2 {
         let l = g.layer(n);
-        let rope =
-            Some(Rope { style: RopeStyle::Interleaved, dims: 8, base: 50.0, scale: 1.0, factors: None });
+        let rope = Some(Rope {
+            style: RopeStyle::Interleaved,
+            dims: 8,
+            base: 50.0,
+            scale: 1.0,
+            yarn: None,
+            magnitude: 1.0,
+            factors: None,
+        });
         let window = (n == 1).then_some(5);
         let attention = Attention { heads: 2, kv_heads: 1, head_dim: 8, scale: 0.4, window, softcap: None };
         let h = l.rms_norm(x, "n");

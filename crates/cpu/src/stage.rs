@@ -152,6 +152,8 @@ pub struct RopeTable {
     pub style: RopeStyle,
     /// Radians a position, one for each pair.
     pub frequencies: Vec<f64>,
+    /// Multiplies cosines and sines.
+    pub magnitude: f64,
     spec: Rope,
 }
 
@@ -392,10 +394,11 @@ impl Stages {
                 let exponent = -2.0 * i as f64 / rope.dims as f64;
                 let factor = factors.get(i).map_or(1.0, |f| f64::from(*f));
                 // libm's bits, unlike the system's, are the same everywhere.
-                libm::pow(f64::from(rope.base), exponent) * f64::from(rope.scale) / factor
+                libm::pow(f64::from(rope.base), exponent) * rope.stretch(i) / factor
             })
             .collect();
-        self.ropes.push(RopeTable { style: rope.style, frequencies, spec: *rope });
+        let magnitude = f64::from(rope.magnitude);
+        self.ropes.push(RopeTable { style: rope.style, frequencies, magnitude, spec: *rope });
         self.ropes.len() - 1
     }
 }

@@ -181,6 +181,11 @@ impl Check<'_> {
         if rope.dims == 0 || !rope.dims.is_multiple_of(2) || rope.dims > head_dim {
             return Err(self.fault(format!("rope turns {} elements of heads of {head_dim}", rope.dims)));
         }
+        if rope.yarn.is_some_and(|y| y.low >= y.high || (y.low + y.high).is_nan()) {
+            return Err(
+                self.fault("yarn scales from a pair that is not behind the last unscaled one".to_owned())
+            );
+        }
         let half = ("half the elements that turn", rope.dims / 2);
         rope.factors.map_or(Ok(()), |factors| self.vector("the rope factors", factors, half))
     }

@@ -22,6 +22,7 @@ pub use fuse::fuse;
 pub use graph::{ExpertNames, Graph, Layer, TensorShape, Tensors};
 pub use op::{
     Act, Attention, Fused, HeadPrep, KvLayer, LinearPart, Norm, Op, Rope, RopeStyle, StateLayer, Val, Wt,
+    Yarn,
 };
 
 use cera_quant::Type;

@@ -82,7 +82,7 @@ pub enum RopeStyle {
 }
 
 /// Rotary position embedding (Su et al. 2021). Pair `i` of each head turns by
-/// `position * scale * base^(-2 i / dims) / factors[i]` radians.
+/// `position * stretch(i) * base^(-2 i / dims) / factors[i]` radians, and grows by `magnitude`.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Rope {
     /// How a head's elements pair up.
@@ -93,8 +93,33 @@ pub struct Rope {
     pub base: f32,
     /// Multiplies every position (linear scaling: 1 / factor).
     pub scale: f32,
+    /// Which pairs `scale` leaves alone.
+    pub yarn: Option<Yarn>,
+    /// Multiplies cosines and sines.
+    pub magnitude: f32,
     /// `[dims / 2]` divisors of the frequencies (Llama 3's scaling).
     pub factors: Option<Wt>,
+}
+
+/// YaRN (Peng et al. 2023, arXiv:2309.00071): pairs that turn fast are not scaled, slow ones are, and those between
+/// `low` and `high` are in part.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Yarn {
+    /// Up to this pair positions are as they are.
+    pub low: f32,
+    /// From this pair on they are scaled; greater than `low`.
+    pub high: f32,
+}
+
+impl Rope {
+    /// What the positions of pair `i` are multiplied with.
+    pub fn stretch(&self, i: usize) -> f64 {
+        let scale = f64::from(self.scale);
+        let Some(Yarn { low, high }) = self.yarn else { return scale };
+        let (low, high) = (f64::from(low), f64::from(high));
+        let scaled = ((i as f64 - low) / (high - low)).clamp(0.0, 1.0);
+        scale * scaled + (1.0 - scaled)
+    }
 }
 
 /// Attention of grouped query heads over a layer of the cache. A row at position `p` sees the positions

@@ -227,7 +227,9 @@ fn numbers(op: &Op) -> Option<String> {
             RopeStyle::Halved => "halved",
         };
         let scale = if r.scale == 1.0 { String::new() } else { format!(", positions x {}", r.scale) };
-        format!("{style}, {} turn, base {}{scale}", r.dims, r.base)
+        let yarn = r.yarn.map_or(String::new(), |y| format!(" from pair {} to {} on", y.low, y.high));
+        let magnitude = if r.magnitude == 1.0 { String::new() } else { format!(", times {}", r.magnitude) };
+        format!("{style}, {} turn, base {}{scale}{yarn}{magnitude}", r.dims, r.base)
     };
     let act = |a: &Act| match a {
         Act::Silu => "silu".to_owned(),

@@ -75,7 +75,15 @@ pub fn plan(blocks: usize, b: &Block) -> Plan {
     for n in 0..blocks {
         let l = g.layer(n);
         let global = (n + 1) % b.global_every == 0;
-        let rope = Rope { style: RopeStyle::Halved, dims: 16, base: 10_000.0, scale: 1.0, factors: None };
+        let rope = Rope {
+            style: RopeStyle::Halved,
+            dims: 16,
+            base: 10_000.0,
+            scale: 1.0,
+            yarn: None,
+            magnitude: 1.0,
+            factors: None,
+        };
         let rope = b.rope.then_some(rope);
         let post = |y, name| if b.post_norm { l.rms_norm(y, name) } else { y };
         let window = (!global).then_some(512);

@@ -98,7 +98,7 @@ pub(super) fn bias(x: &[f64], b: &[f32]) -> Vec<f64> {
     x.iter().zip(b.iter().cycle()).map(|(v, &b)| v + f64::from(b)).collect()
 }
 
-/// Turns pair `i` of each head by `position * scale * base^(-2 i / dims) / factors[i]` radians.
+/// Turns pair `i` of each head by `position * stretch(i) * base^(-2 i / dims) / factors[i]` radians, and multiplies it.
 pub(super) fn rope(
     x: &[f64],
     width: usize,
@@ -113,7 +113,8 @@ pub(super) fn rope(
         for i in 0..half {
             let frequency = f64::from(rope.base).powf(-2.0 * i as f64 / rope.dims as f64)
                 / factors.map_or(1.0, |f| f64::from(f[i]));
-            let (sin, cos) = (position as f64 * f64::from(rope.scale) * frequency).sin_cos();
+            let (sin, cos) = (position as f64 * rope.stretch(i) * frequency).sin_cos();
+            let (sin, cos) = (sin * f64::from(rope.magnitude), cos * f64::from(rope.magnitude));
             let (a, b) = match rope.style {
                 RopeStyle::Interleaved => (2 * i, 2 * i + 1),
                 RopeStyle::Halved => (i, i + half),
@@ -249,7 +250,8 @@ mod tests {
     fn both_styles_of_rope_turn_the_same_pairs() {
         let x = numbers(2 * 8, 3);
         let by = |style, x: &[f64]| {
-            let r = Rope { style, dims: 6, base: 100.0, scale: 0.5, factors: None };
+            let r =
+                Rope { style, dims: 6, base: 100.0, scale: 0.5, yarn: None, magnitude: 1.0, factors: None };
             rope(x, 8, 8, &[3, 70], &r, Some(&[1.0, 2.0, 4.0]))
         };
         let halved = by(RopeStyle::Halved, &x);

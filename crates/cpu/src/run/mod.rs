@@ -417,7 +417,8 @@ impl Core {
                 for ((f, c), s) in rope.frequencies.iter().zip(cos).zip(sin) {
                     // libm's bits, unlike the system's, are the same everywhere.
                     let (sine, cosine) = libm::sincos(position * f);
-                    (*c, *s) = (cosine as f32, sine as f32);
+                    // Times 1 changes no bit.
+                    (*c, *s) = ((cosine * rope.magnitude) as f32, (sine * rope.magnitude) as f32);
                 }
             }
         }
