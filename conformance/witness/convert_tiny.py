@@ -4,7 +4,8 @@
     convert_tiny.py SOURCE PRE_TOKENIZER MODEL_DIR [converter's own options]
 
 The converter knows a pre-tokenizer by a hash over the token ids of a sample text. A tokenizer trained here is in no such
-table, so its name is given instead; nothing else is changed.
+table, so its name is given instead. Families that come with SentencePiece take the tokenizer trained here too. Nothing else
+is changed.
 """
 import runpy
 import sys
@@ -20,6 +21,15 @@ def main():
     from conversion import base
 
     base.TextModel.get_vocab_base_pre = lambda self, tokenizer: pre_tokenizer
+    # Only where its file is missing: the tokenizer trained here is a tokenizer.json.
+    sentencepiece = base.TextModel._set_vocab_sentencepiece
+
+    def set_vocab(self, *args, **more):
+        if (self.dir_model / "tokenizer.model").is_file():
+            return sentencepiece(self, *args, **more)
+        return self._set_vocab_gpt2()
+
+    base.TextModel._set_vocab_sentencepiece = set_vocab
     sys.argv = [str(script), *options]
     runpy.run_path(str(script), run_name="__main__")
 

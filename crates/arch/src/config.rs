@@ -2,6 +2,7 @@
 //!
 //! Keys are those of llama.cpp's GGUF files (`gguf-py/gguf/constants.py`), each behind `ARCHITECTURE.`.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 
 use cera_gguf::{Gguf, Metadata, Value};
@@ -14,6 +15,8 @@ use crate::yarn::Scaling;
 pub(crate) struct Config<'a> {
     metadata: &'a Metadata,
     architecture: &'static str,
+    /// Whether the family read the keys of experts.
+    experts_read: Cell<bool>,
     /// Blocks, each of which has tensors in the file.
     pub blocks: usize,
     /// Elements of a row between blocks.
@@ -55,12 +58,9 @@ const NOT_SUPPORTED: &[(&str, f32)] = &[
     ("attention.value_scale", 0.0),
     ("attn_logit_softcapping", 0.0),
     ("embedding_length_per_layer_input", 0.0),
-    ("expert_count", 0.0),
-    ("expert_used_count", 0.0),
     ("full_attention_interval", 0.0),
     ("hidden_activation", 0.0),
     ("hyper_connection.count", 0.0),
-    ("leading_dense_block_count", 0.0),
     ("nextn_predict_layers", 0.0),
     ("num_loops", 0.0),
     ("pooling_type", 0.0),
@@ -73,12 +73,17 @@ const NOT_SUPPORTED: &[(&str, f32)] = &[
     ("use_parallel_residual", 0.0),
 ];
 
+/// The same for models of experts, which families may read.
+const EXPERTS: &[(&str, f32)] =
+    &[("expert_count", 0.0), ("expert_used_count", 0.0), ("leading_dense_block_count", 0.0)];
+
 impl<'a> Config<'a> {
     /// Reads and checks what all families share.
     pub fn read(file: &'a Gguf, architecture: &'static str) -> Result<Self, Error> {
         let mut c = Config {
             metadata: file.metadata(),
             architecture,
+            experts_read: Cell::new(false),
             blocks: 0,
             width: 0,
             context_length: 0,
@@ -297,6 +302,16 @@ impl<'a> Config<'a> {
         Ok(())
     }
 
+    /// The family reads the keys of experts itself.
+    pub fn experts_are_read(&self) {
+        self.experts_read.set(true);
+    }
+
+    /// Refuses keys of experts that the family did not read.
+    pub fn refuse_unread(&self) -> Result<(), Error> {
+        if self.experts_read.get() { Ok(()) } else { self.refuse(EXPERTS) }
+    }
+
     fn key(&self, name: &str) -> String {
         format!("{}.{name}", self.architecture)
     }
@@ -305,7 +320,8 @@ impl<'a> Config<'a> {
         Error::Value { key: self.key(name), value: value.to_string(), why }
     }
 
-    fn unsupported(&self, name: &str) -> Error {
+    /// The error that refuses a key for its value.
+    pub fn unsupported(&self, name: &str) -> Error {
         let key = self.key(name);
         let value = match self.metadata.get(&key) {
             Some(Value::Array(array)) => array.type_name().to_owned(),
@@ -322,7 +338,8 @@ impl<'a> Config<'a> {
         }
     }
 
-    fn count(&self, name: &str) -> Result<usize, Error> {
+    /// A positive count, which the file must have.
+    pub fn count(&self, name: &str) -> Result<usize, Error> {
         match self.find_count(name)? {
             Some(n) => Ok(n),
             None => Err(cera_gguf::Error::Missing { key: self.key(name) }.into()),

@@ -6,6 +6,7 @@
 
 mod config;
 mod error;
+mod feed_forward;
 mod gemma3;
 mod llama;
 mod yarn;
@@ -17,7 +18,8 @@ use std::collections::HashSet;
 use cera_gguf::Gguf;
 use cera_plan::{Plan, RopeStyle, TensorShape, Tensors};
 use config::Config;
-use llama::{Family, LLAMA};
+use feed_forward::{Choice, SOFTMAX};
+use llama::{Family, LLAMA, QueryNorms};
 
 /// Records the plan of a file whose common keys have been read.
 type Build = fn(&Config<'_>, &dyn Tensors) -> Result<Plan, Error>;
@@ -25,15 +27,32 @@ type Build = fn(&Config<'_>, &dyn Tensors) -> Result<Plan, Error>;
 /// The names that files give in `general.architecture`, and what builds them.
 const TABLE: &[(&str, Build)] = &[
     ("gemma3", gemma3::build),
-    ("granite", |c, t| llama::build(c, t, &Family { window: false, scales: true, ..LLAMA })),
+    ("ernie4_5-moe", |c, t| llama::build(c, t, &Family { window: false, ..LLAMA })),
+    ("granite", |c, t| llama::build(c, t, &Family { window: false, scales: true, experts: None, ..LLAMA })),
+    ("granitemoe", |c, t| llama::build(c, t, &Family { window: false, scales: true, ..LLAMA })),
     ("llama", |c, t| llama::build(c, t, &LLAMA)),
     ("mistral3", |c, t| llama::build(c, t, &LLAMA)),
-    ("qwen2", |c, t| llama::build(c, t, &Family { style: RopeStyle::Halved, window: false, ..LLAMA })),
-    ("qwen3", |c, t| {
-        llama::build(c, t, &Family { style: RopeStyle::Halved, head_norms: true, window: false, ..LLAMA })
+    ("olmoe", |c, t| {
+        let query_norms = QueryNorms::Row;
+        llama::build(c, t, &Family { query_norms, experts: Some(UNEVEN), ..HALVED })
     }),
-    ("smollm3", |c, t| llama::build(c, t, &Family { no_rope_every: Some(4), window: false, ..LLAMA })),
+    ("qwen2", |c, t| llama::build(c, t, &HALVED)),
+    ("qwen2moe", |c, t| llama::build(c, t, &Family { experts: Some(UNEVEN), ..HALVED })),
+    ("qwen3", |c, t| llama::build(c, t, &Family { query_norms: QueryNorms::Heads, ..HALVED })),
+    ("qwen3moe", |c, t| {
+        let query_norms = QueryNorms::Heads;
+        llama::build(c, t, &Family { query_norms, experts: Some(SOFTMAX), ..HALVED })
+    }),
+    ("smollm3", |c, t| {
+        llama::build(c, t, &Family { no_rope_every: Some(4), window: false, experts: None, ..LLAMA })
+    }),
 ];
+
+/// Llama with rows that are not permuted, dense, and without a window.
+const HALVED: Family = Family { style: RopeStyle::Halved, window: false, experts: None, ..LLAMA };
+
+/// Experts by softmax, whose weights are left as they are.
+const UNEVEN: Choice = Choice { normalised: false, ..SOFTMAX };
 
 /// A checkpoint's model.
 #[derive(Clone, PartialEq, Debug)]
@@ -62,7 +81,9 @@ pub fn build(file: &Gguf) -> Result<Model, Error> {
         return Err(Error::Architecture { found: found.to_owned(), supported });
     };
     let config = Config::read(file, architecture)?;
-    let plan = build(&config, &FileTensors(file))?;
+    let plan = build(&config, &FileTensors(file));
+    config.refuse_unread()?;
+    let plan = plan?;
     let used: HashSet<&str> = plan.weights.iter().map(|w| w.name.as_str()).collect();
     if let Some(unused) = file.tensors().iter().find(|t| !used.contains(t.name.as_str())) {
         return Err(Error::Unused { architecture, tensor: unused.name.clone() });

@@ -1,4 +1,4 @@
-//! Llama and its kin: Mistral, Qwen 2 and 3, SmolLM 2 and 3, Granite.
+//! Llama and its kin: Mistral, Mixtral, Qwen 2 and 3, SmolLM 2 and 3, Granite, OLMoE, ERNIE 4.5, dense or of experts.
 //!
 //! Llama: Touvron et al. 2023, arXiv:2302.13971. What most of the others add shows in the file itself: biases beside
 //! the matrices (Qwen 2), a norm of each head (Qwen 3), divisors of the rope's frequencies (Llama 3). The rest is
@@ -6,14 +6,18 @@
 
 use cera_plan::{Act, Graph, Plan, Rope, RopeStyle, Tensors};
 
-use crate::{Error, config::Config};
+use crate::Error;
+use crate::config::Config;
+use crate::feed_forward::{Choice, Experts, SOFTMAX, feed_forward};
 
 /// What differs between the members and does not show in the tensors.
 pub(crate) struct Family {
     /// Files of the Llama kind hold rows permuted so that neighbours turn together; the others do not.
     pub style: RopeStyle,
-    /// Each head of queries and keys has a norm.
-    pub head_norms: bool,
+    /// Norms of queries and keys.
+    pub query_norms: QueryNorms,
+    /// How experts are chosen, where the file may have them.
+    pub experts: Option<Choice>,
     /// Every how many blocks one goes without positions (SmolLM 3, after arXiv:2501.18795).
     pub no_rope_every: Option<usize>,
     /// The file may give every block a window (Mistral 7B, arXiv:2310.06825).
@@ -22,10 +26,22 @@ pub(crate) struct Family {
     pub scales: bool,
 }
 
+/// Which norms queries and keys have before they turn.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum QueryNorms {
+    /// Of each head, where the file has them.
+    Found,
+    /// Of each head.
+    Heads,
+    /// Of the whole row (OLMoE, arXiv:2409.02060).
+    Row,
+}
+
 /// The first of the family.
 pub(crate) const LLAMA: Family = Family {
     style: RopeStyle::Interleaved,
-    head_norms: false,
+    query_norms: QueryNorms::Found,
+    experts: Some(SOFTMAX),
     no_rope_every: None,
     window: true,
     scales: false,
@@ -64,6 +80,7 @@ pub(crate) fn build(c: &Config<'_>, tensors: &dyn Tensors, family: &Family) -> R
     }
     c.refuse(&[("attention.sliding_window_pattern", 0.0), ("final_logit_softcapping", 0.0)])?;
     let window = c.count_or_none("attention.sliding_window")?;
+    let experts = family.experts.map(|choice| Experts::read(c, &choice)).transpose()?.flatten();
 
     let g = Graph::new(tensors, c.eps);
     let mut x = g.scale(g.embed("token_embd", c.width), scales.embedding);
@@ -72,18 +89,16 @@ pub(crate) fn build(c: &Config<'_>, tensors: &dyn Tensors, family: &Family) -> R
         let has_rope = scales.rope && family.no_rope_every.is_none_or(|every| !(n + 1).is_multiple_of(every));
         let turn = c.rope(family.style);
         let rope = has_rope.then(|| Rope { factors: l.rope_factors(turn.dims), ..turn });
-        let head_norm = |x, name| {
-            if family.head_norms {
-                l.need_head_norm(x, name, c.head_dim)
-            } else {
-                l.head_norm(x, name, c.head_dim)
-            }
+        let query_norm = |x, name| match family.query_norms {
+            QueryNorms::Found => l.head_norm(x, name, c.head_dim),
+            QueryNorms::Heads => l.need_head_norm(x, name, c.head_dim),
+            QueryNorms::Row => l.rms_norm(x, name),
         };
 
         let h = l.rms_norm(x, "attn_norm");
         let (q, k, v) = (l.linear(h, "attn_q"), l.linear(h, "attn_k"), l.linear(h, "attn_v"));
-        let q = l.rope(head_norm(q, "attn_q_norm"), c.head_dim, rope);
-        let k = l.rope(head_norm(k, "attn_k_norm"), c.head_dim, rope);
+        let q = l.rope(query_norm(q, "attn_q_norm"), c.head_dim, rope);
+        let k = l.rope(query_norm(k, "attn_k_norm"), c.head_dim, rope);
         let mut h = l.attend(q, k, v, c.attention(n, attention_scale, window));
         if n + 1 == c.blocks {
             // No later position looks at the others from here on.
@@ -92,8 +107,8 @@ pub(crate) fn build(c: &Config<'_>, tensors: &dyn Tensors, family: &Family) -> R
         x = g.add(x, g.scale(l.linear(h, "attn_output"), scales.residual));
 
         let h = l.rms_norm(x, "ffn_norm");
-        let h = g.glu(l.linear(h, "ffn_gate"), l.linear(h, "ffn_up"), Act::Silu);
-        x = g.add(x, g.scale(l.linear(h, "ffn_down"), scales.residual));
+        let y = feed_forward(&g, &l, n, h, Act::Silu, experts.as_ref());
+        x = g.add(x, g.scale(y, scales.residual));
     }
     let x = g.rms_norm(x, "output_norm");
     let logits = g.linear(x, if g.has("output") { "output" } else { "token_embd" });

@@ -3,7 +3,7 @@
 
 use cera_arch::{Error, Model, build};
 use cera_gguf::{Array, Gguf, Metadata, Value, Writer};
-use cera_plan::{Op, RowSet};
+use cera_plan::{ExpertMatrices, GroupScore, Groups, Op, Routing, RowSet, Scoring};
 use cera_quant::Type;
 
 /// A model of two blocks, 32 wide, four heads over two of eight elements, 64 between gate and down.
@@ -32,7 +32,7 @@ impl File {
         let norms = ["attn_norm", "ffn_norm"].into_iter();
         let (post, head): (&[&str], &[&str]) = match architecture {
             "gemma3" => (&["post_attention_norm", "post_ffw_norm"], &["attn_q_norm", "attn_k_norm"]),
-            "qwen3" => (&[], &["attn_q_norm", "attn_k_norm"]),
+            "qwen3" | "qwen3moe" | "olmoe" => (&[], &["attn_q_norm", "attn_k_norm"]),
             _ => (&[], &[]),
         };
         let norms: Vec<&str> = norms.chain(post.iter().copied()).collect();
@@ -41,7 +41,12 @@ impl File {
                 f.tensor(&format!("blk.{n}.{norm}.weight"), &[32]);
             }
             for norm in head {
-                f.tensor(&format!("blk.{n}.{norm}.weight"), &[8]);
+                let length = match (architecture, *norm) {
+                    ("olmoe", "attn_q_norm") => 32,
+                    ("olmoe", _) => 16,
+                    _ => 8,
+                };
+                f.tensor(&format!("blk.{n}.{norm}.weight"), &[length]);
             }
             for (name, cols, rows) in [
                 ("attn_q", 32, 32),
@@ -261,7 +266,10 @@ fn what_changes_the_meaning_is_never_ignored() {
             f.set(&format!("rope.scaling.{key}"), value);
         });
     }
-    refused(&["llama.expert_count", "8"], |f| f.set("expert_count", 8u32));
+    refused_of("qwen2", &["qwen2.expert_count", "8"], |f| f.set("expert_count", 8u32));
+    refused_of("gemma3", &["gemma3.leading_dense_block_count", "1"], |f| {
+        f.set("leading_dense_block_count", 1u32)
+    });
     refused(&["llama.attn_logit_softcapping", "50"], |f| f.set("attn_logit_softcapping", 50f32));
     refused(&["llama.attention.causal", "false"], |f| f.set("attention.causal", false));
     refused(&["llama.embedding_scale", "12"], |f| f.set("embedding_scale", 12f32));
@@ -306,4 +314,106 @@ fn windows_and_ropes_go_where_the_file_says() {
     assert_eq!(ropes(&model), [(1e4, 1.0), (1e4, 1.0), (1e6, 0.125), (1e6, 0.125)]);
     // Without positions at all.
     assert_eq!(ropes(&accepted("granite", |f| f.set("rope.scaling.finetuned", false))), []);
+}
+
+/// Makes both blocks mixtures of four experts, two of which a row takes.
+fn of_experts(f: &mut File) {
+    f.tensors.retain(|t| !t.0.contains(".ffn_") || t.0.contains("ffn_norm"));
+    f.set("expert_count", 4u32);
+    f.set("expert_used_count", 2u32);
+    for n in 0..2 {
+        f.tensor(&format!("blk.{n}.ffn_gate_inp.weight"), &[32, 4]);
+        f.tensor(&format!("blk.{n}.ffn_gate_exps.weight"), &[32, 24, 4]);
+        f.tensor(&format!("blk.{n}.ffn_up_exps.weight"), &[32, 24, 4]);
+        f.tensor(&format!("blk.{n}.ffn_down_exps.weight"), &[24, 32, 4]);
+    }
+}
+
+#[test]
+fn experts_are_as_the_file_says() {
+    let routings = |change: &dyn Fn(&mut File)| -> Vec<(Routing, ExpertMatrices)> {
+        let model = accepted("llama", |f| {
+            of_experts(f);
+            change(f);
+        });
+        let routes = model.plan.ops.iter().filter_map(|op| match op {
+            Op::Route { routing, .. } => Some(*routing),
+            _ => None,
+        });
+        let matrices = model.plan.ops.iter().filter_map(|op| match op {
+            Op::Experts { matrices, .. } => Some(*matrices),
+            _ => None,
+        });
+        routes.zip(matrices).collect()
+    };
+    let plain = routings(&|_| {});
+    let softmax = Routing { used: 2, scoring: Scoring::Softmax, groups: None, normalised: true, scale: 1.0 };
+    assert!(plain.iter().all(|(r, m)| *r == softmax && (m.count, m.inner) == (4, 24) && m.up.is_some()));
+    assert_eq!(plain.len(), 2);
+    let said = routings(&|f| {
+        f.set("expert_gating_func", 2u32);
+        f.set("expert_weights_norm", false);
+        f.set("expert_weights_scale", 2.5f32);
+        f.set("expert_group_count", 2u32);
+        f.set("expert_group_used_count", 1u32);
+    });
+    let groups = Some(Groups { count: 2, used: 1, by: GroupScore::BestTwo });
+    let expected = Routing { used: 2, scoring: Scoring::Sigmoid, groups, normalised: false, scale: 2.5 };
+    assert_eq!(said[0].0, expected);
+    // Gates and ups in one stack; biases of experts.
+    let joined = routings(&|f| {
+        f.tensors.retain(|t| !t.0.contains("gate_exps") && !t.0.contains("up_exps"));
+        for n in 0..2 {
+            f.tensor(&format!("blk.{n}.ffn_gate_up_exps.weight"), &[32, 48, 4]);
+            f.tensor(&format!("blk.{n}.ffn_gate_up_exps.bias"), &[48, 4]);
+        }
+    });
+    assert!(joined.iter().all(|(_, m)| m.inner == 24 && m.up.is_none() && m.gate.bias.is_some()));
+    // A dense block before.
+    let dense = |f: &mut File| {
+        f.tensors.retain(|t| !t.0.starts_with("blk.0.ffn_") || t.0.contains("ffn_norm"));
+        f.tensor("blk.0.ffn_gate.weight", &[32, 64]);
+        f.tensor("blk.0.ffn_up.weight", &[32, 64]);
+        f.tensor("blk.0.ffn_down.weight", &[64, 32]);
+    };
+    assert_eq!(routings(&dense).len(), 1);
+    let leading = |f: &mut File| {
+        dense(f);
+        f.set("leading_dense_block_count", 1u32);
+    };
+    assert_eq!(routings(&leading).len(), 1);
+}
+
+#[test]
+fn experts_that_do_not_fit_are_refused() {
+    let bad = |words: &[&str], change: &dyn Fn(&mut File)| {
+        refused(words, |f| {
+            of_experts(f);
+            change(f);
+        });
+    };
+    bad(&["llama.expert_gating_func", "9"], &|f| f.set("expert_gating_func", 9u32));
+    bad(&["llama.expert_group_scale", "2"], &|f| f.set("expert_group_scale", 2f32));
+    bad(&["llama.expert_group_used_count"], &|f| f.set("expert_group_count", 2u32));
+    bad(&["block 0", "5 experts of 4"], &|f| f.set("expert_used_count", 5u32));
+    bad(&["block 0", "1 of 3 groups of 4 experts"], &|f| {
+        f.set("expert_group_count", 3u32);
+        f.set("expert_group_used_count", 1u32);
+    });
+    bad(&["blk.0.ffn_gate_exps.weight", "[32, 24, 3]", "[32, n, 4]"], &|f| {
+        f.tensor("blk.0.ffn_gate_exps.weight", &[32, 24, 3]);
+    });
+    bad(&["block 1", "24", "25"], &|f| f.tensor("blk.1.ffn_up_exps.weight", &[32, 25, 4]));
+    bad(&["block 1", "33", "32"], &|f| f.tensor("blk.1.ffn_down_exps.weight", &[24, 33, 4]));
+    bad(&["blk.1.ffn_down_exps.bias", "[4, 32]", "[32, 4]"], &|f| {
+        f.tensor("blk.1.ffn_down_exps.bias", &[4, 32]);
+    });
+    bad(&["blk.0.exp_probs_b.bias", "[3]", "[4]"], &|f| f.tensor("blk.0.exp_probs_b.bias", &[3]));
+    bad(&["block 0", "leading_dense_block_count"], &|f| f.set("leading_dense_block_count", 1u32));
+    bad(&["not 2"], &|f| {
+        for name in ["ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"] {
+            f.tensor(&format!("blk.0.{name}.weight"), &[32, 32]);
+        }
+        f.tensor("blk.0.ffn_gate_inp_shexp.weight", &[32, 2]);
+    });
 }
