@@ -31,7 +31,10 @@ fn mixed(file: &Gguf) -> Result<Gguf> {
     let mut data = Vec::new();
     for t in file.tensors() {
         let bytes = file.tensor_bytes(t);
-        let ty = types.next().filter(|_| t.dims.len() == 2).unwrap_or(t.ty);
+        // Matrices and stacks of them, whose rows are whole blocks.
+        let matrix = t.dims.get(1).is_some_and(|&rows| rows > 1);
+        let fits = |ty: &Type| matrix && usize::try_from(t.dims[0]).is_ok_and(|n| ty.row_bytes(n).is_some());
+        let ty = types.next().filter(fits).unwrap_or(t.ty);
         writer.tensor(&t.name, ty, &t.dims)?;
         data.push(if ty == t.ty {
             bytes.to_vec()
