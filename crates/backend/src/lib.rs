@@ -148,6 +148,9 @@ pub fn check_step(plan: &Plan, kv: &KvShape, rows: &Rows<'_>, sample: &[SampleRo
         next = s.rows.end;
         let positions = s.first_pos.saturating_add(s.rows.len());
         let room = s.blocks.len().saturating_mul(BLOCK);
+        if let Some(most) = plan.positions().filter(|&most| positions > most) {
+            return Err(Error::Step(format!("{positions} positions, but the model has {most}")));
+        }
         if positions > room {
             return Err(Error::Step(format!("{positions} positions, but the blocks hold {room}")));
         }

@@ -23,6 +23,10 @@ pub const NAME: &str = "cpu";
 pub enum Stage {
     /// Tokens to rows of the table.
     Embed { out: Val, table: Wt },
+    /// Positions to rows of the table.
+    EmbedPosition { out: Val, table: Wt },
+    /// Normalises groups of elements around their mean.
+    LayerNorm { out: Val, x: Val, group: usize, norm: Norm, bias: Option<Wt> },
     /// Normalises rows, or the heads of rows.
     Norm { out: Val, x: Val, norm: Norm },
     /// One or more matrices over the same rows.
@@ -37,6 +41,8 @@ pub enum Stage {
     Attend { out: Val, q: Val, layer: KvLayer, attention: Attention },
     /// `act(gate) * up`.
     Glu { out: Val, gate: Val, up: Val, act: Act },
+    /// `act(x)`.
+    Act { out: Val, x: Val, act: Act },
     /// `a + b`.
     Add { out: Val, a: Val, b: Val },
     /// `x * by`.
@@ -258,6 +264,10 @@ impl Stages {
     fn stage(&mut self, op: &Op, threads: usize) -> Stage {
         match op {
             Op::Embed { out, table } => Stage::Embed { out: *out, table: *table },
+            Op::EmbedPosition { out, table } => Stage::EmbedPosition { out: *out, table: *table },
+            Op::LayerNorm { out, x, group, norm, bias } => {
+                Stage::LayerNorm { out: *out, x: *x, group: *group, norm: *norm, bias: *bias }
+            }
             Op::RmsNorm { out, x, norm } | Op::HeadNorm { out, x, norm, .. } => {
                 Stage::Norm { out: *out, x: *x, norm: *norm }
             }
@@ -271,6 +281,7 @@ impl Stages {
                 Stage::Attend { out: *out, q: *q, layer: *layer, attention: *attention }
             }
             Op::Glu { out, gate, up, act } => Stage::Glu { out: *out, gate: *gate, up: *up, act: *act },
+            Op::Act { out, x, act } => Stage::Act { out: *out, x: *x, act: *act },
             Op::Add { out, a, b } => Stage::Add { out: *out, a: *a, b: *b },
             Op::Scale { out, x, by } => Stage::Scale { out: *out, x: *x, by: *by },
             Op::Softcap { out, x, cap } => Stage::Softcap { out: *out, x: *x, cap: *cap },
@@ -406,10 +417,12 @@ impl Stages {
 /// The weights that an op multiplies with, and how many matrices each is.
 fn matrices_of(op: &Op) -> Vec<(Wt, usize)> {
     match op {
-        Op::Embed { table, .. } => vec![(*table, 1)],
+        Op::Embed { table, .. } | Op::EmbedPosition { table, .. } => vec![(*table, 1)],
         Op::Linear { w, .. } => vec![(*w, 1)],
         Op::Experts { matrices, .. } => matrices.stacks().map(|(m, count)| (m.w, count)).collect(),
         Op::RmsNorm { .. }
+        | Op::LayerNorm { .. }
+        | Op::Act { .. }
         | Op::HeadNorm { .. }
         | Op::Bias { .. }
         | Op::Rope { .. }

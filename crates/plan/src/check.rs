@@ -152,9 +152,12 @@ impl Check<'_> {
         self.width(name, v, (&format!("the width of {x_name}"), self.value(x)?.width))
     }
 
-    /// The weight is one row of `expected` elements.
+    /// The weight is one row of `expected` elements, or as many rows of one.
     fn vector(&self, name: &str, w: Wt, expected: (&str, usize)) -> Result<(), Error> {
         let w = self.weight(w)?;
+        if (w.rows, w.cols) == (expected.1, 1) {
+            return Ok(());
+        }
         self.equal((&format!("the number of rows of {name}"), w.rows), ("that of a vector", 1))?;
         self.equal((&format!("the length of {name}"), w.cols), expected)
     }
@@ -224,6 +227,19 @@ impl Check<'_> {
                 self.rows("out", *out, RowSet::All)?;
                 self.width("out", *out, ("the number of columns of the table", self.weight(*table)?.cols))
             }
+            Op::EmbedPosition { out, table } => {
+                self.rows("out", *out, RowSet::All)?;
+                self.width("out", *out, ("the number of columns of the table", self.weight(*table)?.cols))
+            }
+            Op::LayerNorm { out, x, group, norm, bias } => {
+                self.like(("out", *out), ("x", *x))?;
+                self.heads("x", *x, *group)?;
+                let weights = [Some(("the norm", norm.weight)), bias.map(|b| ("the bias", b))];
+                weights.into_iter().flatten().try_for_each(|(name, w)| match self.weight(w)?.cols {
+                    n if n == *group => self.vector(name, w, ("group", *group)),
+                    _ => self.vector(name, w, ("the width of x", self.value(*x)?.width)),
+                })
+            }
             Op::RmsNorm { out, x, norm } => {
                 self.like(("out", *out), ("x", *x))?;
                 self.norm(norm, *x)
@@ -266,7 +282,9 @@ impl Check<'_> {
                 self.like(("a", *a), ("b", *b))?;
                 self.like(("out", *out), ("b", *b))
             }
-            Op::Scale { out, x, .. } | Op::Softcap { out, x, .. } => self.like(("out", *out), ("x", *x)),
+            Op::Act { out, x, .. } | Op::Scale { out, x, .. } | Op::Softcap { out, x, .. } => {
+                self.like(("out", *out), ("x", *x))
+            }
             Op::Route { out, scores, bias, routing } => self.route(*out, *scores, *bias, routing),
             Op::Experts { out, x, routed, matrices, .. } => {
                 self.like(("out", *out), ("x", *x))?;

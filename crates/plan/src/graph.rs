@@ -85,6 +85,32 @@ impl<'a> Graph<'a> {
         out
     }
 
+    /// The rows of the table `{name}.weight`, which must be `width` wide, by position.
+    pub fn embed_position(&self, name: &str, width: usize) -> Val {
+        let table = self.matrix(name, width);
+        let out = self.value(RowSet::All, width);
+        self.push(Op::EmbedPosition { out, table });
+        out
+    }
+
+    /// The layer norm of each row, by `{name}.weight` and, where the checkpoint has one, `{name}.bias`.
+    pub fn layer_norm(&self, x: Val, name: &str) -> Val {
+        let width = self.width(x);
+        let norm = self.norm(name, width);
+        let bias = format!("{name}.bias");
+        let bias = self.tensors.find(&bias).is_some().then(|| self.vector(bias, width));
+        let out = self.like(x);
+        self.push(Op::LayerNorm { out, x, group: width, norm, bias });
+        out
+    }
+
+    /// `act(x)`.
+    pub fn act(&self, x: Val, act: Act) -> Val {
+        let out = self.like(x);
+        self.push(Op::Act { out, x, act });
+        out
+    }
+
     /// The norm of each row, by `{name}.weight`.
     pub fn rms_norm(&self, x: Val, name: &str) -> Val {
         let norm = self.norm(name, self.width(x));
@@ -108,6 +134,34 @@ impl<'a> Graph<'a> {
         let biased = self.like(out);
         self.push(Op::Bias { out: biased, x: out, b });
         biased
+    }
+
+    /// `x` times a part of `{name}.weight` for each of `rows`, which are the rows of the parts in order and together all
+    /// of the matrix's; plus the same parts of `{name}.bias` where the checkpoint has one.
+    pub fn linear_parts<const N: usize>(&self, x: Val, name: &str, rows: [usize; N]) -> [Val; N] {
+        let (weight, bias) = (format!("{name}.weight"), format!("{name}.bias"));
+        let (total, cols) = (rows.iter().sum(), self.width(x));
+        let (ty, _) = self.shape(&weight, Some(total), cols);
+        let bias_ty = self.tensors.find(&bias).map(|_| self.shape(&bias, Some(1), total).0);
+        if let Some(ty) = bias_ty.filter(|ty| ty.block_len() != 1) {
+            self.fault(Error::Type { name: bias.clone(), ty: ty.name() });
+        }
+        let set = self.state.borrow().values[x.index()].rows;
+        let mut first_row = 0;
+        rows.map(|rows| {
+            let w = self.intern(Weight { name: weight.clone(), ty, first_row, rows, cols });
+            let mut out = self.value(set, rows);
+            self.push(Op::Linear { out, x, w });
+            if let Some(ty) = bias_ty {
+                // One number a row, so that a range of it is a range of rows.
+                let b = self.intern(Weight { name: bias.clone(), ty, first_row, rows, cols: 1 });
+                let product = out;
+                out = self.like(product);
+                self.push(Op::Bias { out, x: product, b });
+            }
+            first_row += rows;
+            out
+        })
     }
 
     /// `a + b`.
@@ -205,7 +259,13 @@ impl<'a> Graph<'a> {
 
     /// The weight for a whole tensor of `cols` columns, and of `rows` rows where that is known.
     fn weight(&self, name: String, rows: Option<usize>, cols: usize) -> Wt {
-        let found = self.find(&name, cols);
+        let (ty, rows) = self.shape(&name, rows, cols);
+        self.intern(Weight { name, ty, first_row: 0, rows, cols })
+    }
+
+    /// The type and the rows of a tensor, which is to have `cols` columns, and `rows` rows where that is known.
+    fn shape(&self, name: &str, rows: Option<usize>, cols: usize) -> (Type, usize) {
+        let found = self.find(name, cols);
         // Trailing dimensions of 1 say nothing.
         let significant = found.dims.iter().rposition(|&d| d != 1).map_or(1, |i| i + 1);
         let dims = &found.dims[..significant.min(found.dims.len())];
@@ -220,9 +280,9 @@ impl<'a> Graph<'a> {
                 Some(r) => format!("[{cols}, {r}]"),
                 None => format!("[{cols}, n]"),
             };
-            self.fault(Error::Shape { name: name.clone(), found: format!("{:?}", found.dims), expected });
+            self.fault(Error::Shape { name: name.to_owned(), found: format!("{:?}", found.dims), expected });
         }
-        self.intern(name, found.ty, have_rows.max(1), cols)
+        (found.ty, have_rows.max(1))
     }
 
     /// The tensor of that name; where the checkpoint lacks it, one row of `cols`, and a fault.
@@ -233,13 +293,11 @@ impl<'a> Graph<'a> {
         })
     }
 
-    /// The weight of that description.
-    fn intern(&self, name: String, ty: Type, rows: usize, cols: usize) -> Wt {
-        if ty.codec().is_none() {
-            self.fault(Error::Type { name: name.clone(), ty: ty.name() });
+    /// The weight of that description. A tensor used twice (tied embeddings) is one weight.
+    fn intern(&self, weight: Weight) -> Wt {
+        if weight.ty.codec().is_none() {
+            self.fault(Error::Type { name: weight.name.clone(), ty: weight.ty.name() });
         }
-        let weight = Weight { name, ty, first_row: 0, rows, cols };
-        // A tensor used twice (tied embeddings) is one weight.
         let State { weights, weight_of, .. } = &mut *self.state.borrow_mut();
         *weight_of.entry(weight).or_insert_with_key(|weight| {
             weights.push(weight.clone());
@@ -261,6 +319,16 @@ impl Layer<'_> {
     /// The norm of each row.
     pub fn rms_norm(&self, x: Val, name: &str) -> Val {
         self.g.rms_norm(x, &self.name(name))
+    }
+
+    /// The layer norm of each row.
+    pub fn layer_norm(&self, x: Val, name: &str) -> Val {
+        self.g.layer_norm(x, &self.name(name))
+    }
+
+    /// `x` times parts of the block's matrix; see [`Graph::linear_parts`].
+    pub fn linear_parts<const N: usize>(&self, x: Val, name: &str, rows: [usize; N]) -> [Val; N] {
+        self.g.linear_parts(x, &self.name(name), rows)
     }
 
     /// `x` times the block's matrix, plus its bias where the checkpoint has one.

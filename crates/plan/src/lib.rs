@@ -112,4 +112,13 @@ impl Plan {
         });
         table.map_or(0, |t| self.weights[t.index()].rows)
     }
+
+    /// The most positions that a sequence can have, where tables of positions end.
+    pub fn positions(&self) -> Option<usize> {
+        let tables = self.ops.iter().filter_map(|op| match op {
+            Op::EmbedPosition { table, .. } => Some(self.weights[table.index()].rows),
+            _ => None,
+        });
+        tables.min()
+    }
 }

@@ -63,13 +63,23 @@ pub struct Norm {
     pub eps: f32,
 }
 
-/// The activation of a gated linear unit.
+/// An activation, alone or of a gated linear unit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Act {
     /// `x / (1 + exp(-x))`.
     Silu,
     /// `x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3)))` (Hendrycks and Gimpel 2016).
     GeluTanh,
+    /// `x / 2 * (1 + erf(x / sqrt(2)))` (Hendrycks and Gimpel 2016).
+    GeluErf,
+    /// `x / (1 + exp(-1.702 x))`, the same paper's other approximation.
+    GeluQuick,
+    /// `max(x, 0)`.
+    Relu,
+    /// `max(x, 0)^2` (So et al. 2021, arXiv:2109.08668).
+    Relu2,
+    /// `1 / (1 + exp(-x))`.
+    Sigmoid,
 }
 
 /// Which two elements of a head turn together.
@@ -166,10 +176,16 @@ pub struct HeadPrep {
 pub enum Op {
     /// `out[r] = table[token[r]]`; table is `[vocabulary, width]`.
     Embed { out: Val, table: Wt },
+    /// `out[r] = table[position[r]]`; table is `[positions, width]`, and no step goes beyond it.
+    EmbedPosition { out: Val, table: Wt },
     /// Normalises each row.
     RmsNorm { out: Val, x: Val, norm: Norm },
     /// Normalises each head (`head_dim` elements) of each row by itself.
     HeadNorm { out: Val, x: Val, head_dim: usize, norm: Norm },
+    /// Layer normalisation (Ba et al. 2016, arXiv:1607.06450) of each `group` elements of a row by themselves:
+    /// `(x - mean) / sqrt(variance + eps) * weight + bias`. Both are of a group's length, the same for all groups, or of
+    /// the row's.
+    LayerNorm { out: Val, x: Val, group: usize, norm: Norm, bias: Option<Wt> },
     /// `out = x * w^T`; `w` is `[out.width, x.width]`.
     Linear { out: Val, x: Val, w: Wt },
     /// `out = x + b`, `b` being one row.
@@ -182,6 +198,8 @@ pub enum Op {
     Attend { out: Val, q: Val, layer: KvLayer, attention: Attention },
     /// `out = act(gate) * up`, element by element.
     Glu { out: Val, gate: Val, up: Val, act: Act },
+    /// `out = act(x)`, element by element.
+    Act { out: Val, x: Val, act: Act },
     /// `out = a + b`.
     Add { out: Val, a: Val, b: Val },
     /// `out = x * by`.
@@ -230,8 +248,10 @@ impl Op {
     /// The values that the op reads.
     pub fn reads(&self) -> Vec<Val> {
         match self {
-            Op::Embed { .. } => vec![],
+            Op::Embed { .. } | Op::EmbedPosition { .. } => vec![],
             Op::RmsNorm { x, .. }
+            | Op::LayerNorm { x, .. }
+            | Op::Act { x, .. }
             | Op::HeadNorm { x, .. }
             | Op::Linear { x, .. }
             | Op::Bias { x, .. }
@@ -261,6 +281,9 @@ impl Op {
             Op::KvWrite { .. } => vec![],
             Op::Route { out, .. } => vec![out.experts, out.weights],
             Op::Embed { out, .. }
+            | Op::EmbedPosition { out, .. }
+            | Op::LayerNorm { out, .. }
+            | Op::Act { out, .. }
             | Op::RmsNorm { out, .. }
             | Op::HeadNorm { out, .. }
             | Op::Linear { out, .. }
@@ -292,7 +315,8 @@ impl Op {
             p.norm.map(|n| n.weight).into_iter().chain(p.rope.as_ref().and_then(rope))
         }
         match self {
-            Op::Embed { table, .. } => vec![*table],
+            Op::Embed { table, .. } | Op::EmbedPosition { table, .. } => vec![*table],
+            Op::LayerNorm { norm, bias, .. } => std::iter::once(norm.weight).chain(*bias).collect(),
             Op::RmsNorm { norm, .. } | Op::HeadNorm { norm, .. } => vec![norm.weight],
             Op::Linear { w, .. } => vec![*w],
             Op::Bias { b, .. } => vec![*b],
@@ -302,6 +326,7 @@ impl Op {
             Op::KvWrite { .. }
             | Op::Attend { .. }
             | Op::Glu { .. }
+            | Op::Act { .. }
             | Op::Add { .. }
             | Op::Scale { .. }
             | Op::Softcap { .. }
@@ -328,6 +353,8 @@ impl Op {
         match self {
             Op::RmsNorm { .. }
             | Op::HeadNorm { .. }
+            | Op::LayerNorm { .. }
+            | Op::Act { .. }
             | Op::Bias { .. }
             | Op::Rope { .. }
             | Op::Glu { .. }
@@ -336,6 +363,7 @@ impl Op {
             | Op::Softcap { .. } => true,
             Op::GateRows { x, gate, .. } => input == *x && input != *gate,
             Op::Embed { .. }
+            | Op::EmbedPosition { .. }
             | Op::Linear { .. }
             | Op::KvWrite { .. }
             | Op::Attend { .. }
@@ -355,7 +383,9 @@ impl Op {
     pub fn name(&self) -> &'static str {
         match self {
             Op::Embed { .. } => "embed",
+            Op::EmbedPosition { .. } => "embed_position",
             Op::RmsNorm { .. } => "rms_norm",
+            Op::LayerNorm { .. } => "layer_norm",
             Op::HeadNorm { .. } => "head_norm",
             Op::Linear { .. } => "linear",
             Op::Bias { .. } => "bias",
@@ -363,6 +393,7 @@ impl Op {
             Op::KvWrite { .. } => "kv_write",
             Op::Attend { .. } => "attend",
             Op::Glu { .. } => "glu",
+            Op::Act { .. } => "act",
             Op::Add { .. } => "add",
             Op::Scale { .. } => "scale",
             Op::Softcap { .. } => "softcap",

@@ -84,7 +84,9 @@ impl Cost {
         let mut rows = 0;
         for op in &plan.ops {
             match op {
-                Op::Embed { table, .. } => rows += weight(*table).bytes() / weight(*table).rows,
+                Op::Embed { table, .. } | Op::EmbedPosition { table, .. } => {
+                    rows += weight(*table).bytes() / weight(*table).rows
+                }
                 Op::Attend { attention: a, .. } => cost.attention_per_position += 2 * a.heads * a.head_dim,
                 // Of a stack one token reads the experts that it takes.
                 Op::Experts { routed, matrices, .. } => {
@@ -117,7 +119,10 @@ pub fn products(plan: &Plan, op: &Op) -> Vec<(Wt, usize)> {
             matrices.stacks().map(|(m, _)| of_used(whole(&m.w))).collect()
         }
         Op::Embed { .. }
+        | Op::EmbedPosition { .. }
         | Op::RmsNorm { .. }
+        | Op::LayerNorm { .. }
+        | Op::Act { .. }
         | Op::HeadNorm { .. }
         | Op::Bias { .. }
         | Op::Rope { .. }
@@ -234,6 +239,11 @@ fn numbers(op: &Op) -> Option<String> {
     let act = |a: &Act| match a {
         Act::Silu => "silu".to_owned(),
         Act::GeluTanh => "gelu (tanh)".to_owned(),
+        Act::GeluErf => "gelu".to_owned(),
+        Act::GeluQuick => "gelu (sigmoid)".to_owned(),
+        Act::Relu => "relu".to_owned(),
+        Act::Relu2 => "relu^2".to_owned(),
+        Act::Sigmoid => "sigmoid".to_owned(),
     };
     let prep = |p: &HeadPrep| p.rope.as_ref().map(rope);
     match op {
@@ -241,7 +251,8 @@ fn numbers(op: &Op) -> Option<String> {
         Op::HeadNorm { norm, head_dim, .. } => Some(format!("heads of {head_dim}, eps {:e}", norm.eps)),
         Op::RmsNorm { norm, .. } => Some(format!("eps {:e}", norm.eps)),
         Op::Attend { attention, .. } => Some(attention_numbers(attention)),
-        Op::Glu { act: a, .. } => Some(act(a)),
+        Op::LayerNorm { norm, group, .. } => Some(format!("groups of {group}, eps {:e}", norm.eps)),
+        Op::Glu { act: a, .. } | Op::Act { act: a, .. } => Some(act(a)),
         Op::Scale { by, .. } => Some(format!("by {by}")),
         Op::Softcap { cap, .. } => Some(format!("at {cap}")),
         Op::Route { routing, .. } => Some(routing_numbers(routing)),
@@ -249,6 +260,7 @@ fn numbers(op: &Op) -> Option<String> {
             Some(format!("{} experts of {}, {}", matrices.count, matrices.inner, act(a)))
         }
         Op::Embed { .. }
+        | Op::EmbedPosition { .. }
         | Op::Linear { .. }
         | Op::Bias { .. }
         | Op::KvWrite { .. }

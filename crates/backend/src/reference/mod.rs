@@ -231,6 +231,13 @@ impl LoadedReference {
             Op::Embed { out, table } => {
                 one(out, ops::embed(self.weight(table), self.width(out), step.rows.tokens))
             }
+            Op::EmbedPosition { out, table } => {
+                one(out, ops::embed_position(self.weight(table), self.width(out), &step.positions))
+            }
+            Op::LayerNorm { out, x, group, norm, bias } => {
+                let bias = bias.map(|b| self.weight(b));
+                one(out, ops::layer_norm(get(x), group, self.weight(norm.weight), bias, norm.eps))
+            }
             Op::RmsNorm { out, x, norm } | Op::HeadNorm { out, x, norm, .. } => {
                 one(out, self.norm(get(x), &norm))
             }
@@ -247,6 +254,7 @@ impl LoadedReference {
                 one(out, self.attend(step, get(q), layer, &attention)?)
             }
             Op::Glu { out, gate, up, act } => one(out, ops::glu(get(gate), get(up), act)),
+            Op::Act { out, x, act } => one(out, get(x).iter().map(|&x| ops::activate(x, act)).collect()),
             Op::Add { out, a, b } => one(out, ops::add(get(a), get(b))),
             Op::Scale { out, x, by } => one(out, ops::scale(get(x), by)),
             Op::Softcap { out, x, cap } => one(out, ops::softcap(get(x), cap)),

@@ -14,6 +14,35 @@ pub(super) fn embed(table: &[f32], width: usize, tokens: &[u32]) -> Vec<f64> {
     tokens.iter().flat_map(row).map(|&v| f64::from(v)).collect()
 }
 
+/// `out[r] = table[positions[r]]`.
+pub(super) fn embed_position(table: &[f32], width: usize, positions: &[usize]) -> Vec<f64> {
+    let row = |&p: &usize| &table[p * width..][..width];
+    positions.iter().flat_map(row).map(|&v| f64::from(v)).collect()
+}
+
+/// `(x - mean) / sqrt(variance + eps) * weight + bias` for each `group` of elements; weights of a group's length serve
+/// all groups.
+pub(super) fn layer_norm(
+    x: &[f64],
+    group: usize,
+    weight: &[f32],
+    bias: Option<&[f32]>,
+    eps: f32,
+) -> Vec<f64> {
+    let mut out = Vec::with_capacity(x.len());
+    for (i, row) in x.chunks_exact(group).enumerate() {
+        let mean = row.iter().sum::<f64>() / group as f64;
+        let variance = row.iter().map(|v| (v - mean) * (v - mean)).sum::<f64>() / group as f64;
+        let factor = 1.0 / (variance + f64::from(eps)).sqrt();
+        let at = |w: &[f32], k: usize| f64::from(w[(i * group + k) % w.len()]);
+        let element = |(k, v): (usize, &f64)| {
+            (v - mean) * factor * at(weight, k) + bias.map_or(0.0, |bias| at(bias, k))
+        };
+        out.extend(row.iter().enumerate().map(element));
+    }
+    out
+}
+
 /// `x / sqrt(mean(x^2) + eps) * weight` for each row of `weight.len()`; also the norm of heads, which are rows
 /// of `head_dim`.
 pub(super) fn rms_norm(x: &[f64], weight: &[f32], eps: f32) -> Vec<f64> {
@@ -165,13 +194,19 @@ pub(super) fn glu(gate: &[f64], up: &[f64], act: Act) -> Vec<f64> {
     gate.iter().zip(up).map(|(&g, u)| activate(g, act) * u).collect()
 }
 
-fn activate(x: f64, act: Act) -> f64 {
+/// `act(x)`.
+pub(super) fn activate(x: f64, act: Act) -> f64 {
     match act {
         Act::Silu => x / (1.0 + (-x).exp()),
         Act::GeluTanh => {
             let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
             x / 2.0 * (1.0 + inner.tanh())
         }
+        Act::GeluErf => x / 2.0 * (1.0 + libm::erf(x / std::f64::consts::SQRT_2)),
+        Act::GeluQuick => x / (1.0 + (-1.702 * x).exp()),
+        Act::Relu => x.max(0.0),
+        Act::Relu2 => x.max(0.0).powi(2),
+        Act::Sigmoid => 1.0 / (1.0 + (-x).exp()),
     }
 }
 
@@ -291,6 +326,12 @@ mod tests {
         close(&glu(&[0.0, 1.0], &[5.0, 2.0], Act::Silu), &[0.0, 2.0 / (1.0 + (-1f64).exp())]);
         // Torch: gelu(1, approximate="tanh") = 0.8411919906082768.
         close(&glu(&[1.0], &[1.0], Act::GeluTanh), &[0.8411919906082768]);
+        close(&[activate(1.0, Act::GeluErf)], &[0.841344746068543]);
+        close(&[activate(1.0, Act::GeluQuick)], &[0.8457957659328212]);
+        let both = |act| [-2.0, 3.0].map(|x| activate(x, act));
+        close(&both(Act::Relu), &[0.0, 3.0]);
+        close(&both(Act::Relu2), &[0.0, 9.0]);
+        close(&[activate(0.0, Act::Sigmoid)], &[0.5]);
     }
 
     #[test]

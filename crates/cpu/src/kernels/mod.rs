@@ -3,6 +3,7 @@
 //! Each kernel is a generic function over [`crate::simd::Simd`], written once. A tier's module below wraps them
 //! in functions that have the tier's instructions turned on; into those everything is inlined.
 
+pub mod activation;
 pub mod attend;
 pub mod float;
 pub mod linear;
@@ -24,6 +25,9 @@ use numbers::Cache;
 /// Rows `first..first + rows` of the input times one panel: `(panel, input, first, rows, out [rows, 16])`.
 pub type PanelFn = fn(&[u8], &Input<'_>, usize, usize, &mut [f32]);
 
+/// A row normalised around its mean: `(x, weight, bias, eps, out)`.
+pub type LayerNormFn = fn(&[f32], &[f32], &[f32], f32, &mut [f32]);
+
 /// One tier's kernels, chosen once.
 pub struct Kernels {
     /// [`row::quantize`].
@@ -32,8 +36,12 @@ pub struct Kernels {
     pub rest: fn(&[f32], &[ActGroup], usize, &mut [f32]),
     /// [`row::rms_norm`].
     pub rms_norm: fn(&[f32], &[f32], f32, &mut [f32]),
-    /// [`row::glu`].
+    /// [`row::layer_norm`].
+    pub layer_norm: LayerNormFn,
+    /// [`activation::glu`].
     pub glu: fn(Act, &[f32], &[f32], &mut [f32]),
+    /// [`activation::act`].
+    pub act: fn(Act, &[f32], &mut [f32]),
     /// [`row::softcap`].
     pub softcap: fn(f32, &[f32], &mut [f32]),
     /// [`moe::softmax`].
@@ -146,7 +154,14 @@ macro_rules! tier {
                     quantize: shell!($S, $features, row::quantize, (x: &[f32], groups: &mut [ActGroup], apart: usize)),
                     rest: shell!($S, $features, row::rest, (x: &[f32], groups: &[ActGroup], apart: usize, out: &mut [f32])),
                     rms_norm: shell!($S, $features, row::rms_norm, (x: &[f32], w: &[f32], eps: f32, out: &mut [f32])),
-                    glu: shell!($S, $features, row::glu, (act: Act, gate: &[f32], up: &[f32], out: &mut [f32])),
+                    layer_norm: shell!(
+                        $S,
+                        $features,
+                        row::layer_norm,
+                        (x: &[f32], w: &[f32], b: &[f32], eps: f32, out: &mut [f32])
+                    ),
+                    glu: shell!($S, $features, activation::glu, (act: Act, gate: &[f32], up: &[f32], out: &mut [f32])),
+                    act: shell!($S, $features, activation::act, (act: Act, x: &[f32], out: &mut [f32])),
                     softcap: shell!($S, $features, row::softcap, (cap: f32, x: &[f32], out: &mut [f32])),
                     softmax: shell!($S, $features, moe::softmax, (x: &[f32], out: &mut [f32])),
                     sigmoid: shell!($S, $features, moe::sigmoid, (x: &[f32], out: &mut [f32])),

@@ -1,9 +1,9 @@
 //! Kernels over one row of activations.
 
-use cera_plan::{Act, RopeStyle};
+use cera_plan::RopeStyle;
 
 use crate::format::{ActGroup, GROUP, Starts};
-use crate::simd::{HalfStarts, Lanes16, SUMS, Simd, exp, sum16, tanh};
+use crate::simd::{HalfStarts, Lanes16, SUMS, Simd, sum16, tanh};
 
 /// Below this, a group's largest magnitude counts as zero: `127 / max` would overflow, and no product with a
 /// weight could matter.
@@ -65,32 +65,58 @@ pub fn rest<S: Simd>(_s: S, x: &[f32], groups: &[ActGroup], apart: usize, out: &
     }
 }
 
+/// The sum of `term` over the elements of a row: 16 partial sums, each in order, and the tree. Behind the row's end
+/// `padding` stands.
+#[inline(always)]
+fn sum<S: Simd>(s: S, x: &[f32], padding: f32, term: impl Fn(S, S::F, S::F) -> S::F) -> f32 {
+    let mut acc: Lanes16<S> = [s.splat(0.0); 4];
+    let mut rows = x.chunks_exact(SUMS);
+    for x in rows.by_ref() {
+        for p in 0..SUMS / S::LANES {
+            acc[p] = term(s, s.load(&x[p * S::LANES..]), acc[p]);
+        }
+    }
+    let rest = rows.remainder();
+    if !rest.is_empty() {
+        let mut tail = [padding; SUMS];
+        tail[..rest.len()].copy_from_slice(rest);
+        for p in 0..SUMS / S::LANES {
+            acc[p] = term(s, s.load(&tail[p * S::LANES..]), acc[p]);
+        }
+    }
+    sum16(s, &acc)
+}
+
 /// `out = x / sqrt(mean(x^2) + eps) * weight`, over `weight.len()` elements at a time.
 #[inline(always)]
 pub fn rms_norm<S: Simd>(s: S, x: &[f32], weight: &[f32], eps: f32, out: &mut [f32]) {
     let n = weight.len();
     for (x, out) in x.chunks_exact(n).zip(out.chunks_exact_mut(n)) {
-        let mut acc: Lanes16<S> = [s.splat(0.0); 4];
-        let mut rows = x.chunks_exact(SUMS);
-        for x in rows.by_ref() {
-            for p in 0..SUMS / S::LANES {
-                let v = s.load(&x[p * S::LANES..]);
-                acc[p] = s.fma(v, v, acc[p]);
-            }
-        }
-        let rest = rows.remainder();
-        if !rest.is_empty() {
-            let mut tail = [0.0; SUMS];
-            tail[..rest.len()].copy_from_slice(rest);
-            for p in 0..SUMS / S::LANES {
-                let v = s.load(&tail[p * S::LANES..]);
-                acc[p] = s.fma(v, v, acc[p]);
-            }
-        }
-        let scale = 1.0 / (sum16(s, &acc) / n as f32 + eps).sqrt();
+        let squares = sum(s, x, 0.0, |s: S, v, acc| s.fma(v, v, acc));
+        let scale = 1.0 / (squares / n as f32 + eps).sqrt();
         for ((o, x), w) in out.iter_mut().zip(x).zip(weight) {
             *o = x * scale * w;
         }
+    }
+}
+
+/// `out = (x - mean) / sqrt(variance + eps) * weight + bias`, over a row, or a head, of any length; without a bias that
+/// is empty.
+#[inline(always)]
+pub fn layer_norm<S: Simd>(s: S, x: &[f32], weight: &[f32], bias: &[f32], eps: f32, out: &mut [f32]) {
+    let n = x.len() as f32;
+    let mean = sum(s, x, 0.0, |s: S, v, acc| s.add(v, acc)) / n;
+    let around = s.splat(mean);
+    let squares = sum(s, x, mean, |s: S, v, acc| {
+        let d = s.sub(v, around);
+        s.fma(d, d, acc)
+    });
+    let scale = 1.0 / (squares / n + eps).sqrt();
+    for ((o, x), w) in out.iter_mut().zip(x).zip(weight) {
+        *o = (x - mean) * scale * w;
+    }
+    for (o, b) in out.iter_mut().zip(bias) {
+        *o += b;
     }
 }
 
@@ -121,24 +147,6 @@ macro_rules! elementwise {
 }
 
 pub(super) use elementwise;
-
-/// `out = act(gate) * up`.
-#[inline(always)]
-pub fn glu<S: Simd>(s: S, act: Act, gate: &[f32], up: &[f32], out: &mut [f32]) {
-    let one = s.splat(1.0);
-    match act {
-        Act::Silu => elementwise!(s, out, (g = gate, u = up) {
-            let e = exp(s, s.sub(s.splat(0.0), g));
-            s.mul(s.div(g, s.add(one, e)), u)
-        }),
-        Act::GeluTanh => elementwise!(s, out, (g = gate, u = up) {
-            let cubic = s.mul(s.mul(g, g), s.mul(g, s.splat(0.044_715)));
-            let inner = s.mul(s.add(g, cubic), s.splat(0.797_884_6));
-            let half = s.mul(g, s.splat(0.5));
-            s.mul(s.mul(half, s.add(one, tanh(s, inner))), u)
-        }),
-    }
-}
 
 /// `out = cap * tanh(x / cap)`.
 #[inline(always)]

@@ -318,53 +318,91 @@ fn norms_agree_whatever_the_width() {
 }
 
 #[test]
-fn gated_units_and_caps_agree() {
-    let mut gate: Vec<f32> = (0..203).map(|i| (i as f32 - 101.0) * 0.13).collect();
-    gate.extend([-1e4, 1e4, -88.0, 88.0, 0.0, -0.0]);
-    let up: Vec<f32> = gate.iter().map(|g| 1.0 + g.abs() * 0.01).collect();
-    let silu = same_bits("silu", |k| {
-        let mut out = vec![0.0; gate.len()];
-        (k.glu)(Act::Silu, &gate, &up, &mut out);
-        out
-    });
-    let gelu = same_bits("gelu", |k| {
-        let mut out = vec![0.0; gate.len()];
-        (k.glu)(Act::GeluTanh, &gate, &up, &mut out);
-        out
-    });
+fn layer_norms_agree() {
+    for (width, bias) in [(64, true), (80, false), (37, true), (5, true)] {
+        let mut random = Random(width as u64);
+        let x: Vec<f32> = (0..width).map(|_| random.float() + 3.0).collect();
+        let (w, b): (Vec<f32>, Vec<f32>) = (0..width).map(|_| (random.float(), random.float())).unzip();
+        let b = if bias { b } else { vec![] };
+        let got = same_bits("layer norm", |k| {
+            let mut out = vec![0.0; width];
+            (k.layer_norm)(&x, &w, &b, 1e-5, &mut out);
+            out
+        });
+        let mean = x.iter().map(|v| f64::from(*v)).sum::<f64>() / width as f64;
+        let variance = x.iter().map(|v| (f64::from(*v) - mean).powi(2)).sum::<f64>() / width as f64;
+        for (i, v) in x.iter().enumerate() {
+            let bias = b.get(i).map_or(0.0, |b| f64::from(*b));
+            let expected = (f64::from(*v) - mean) / (variance + 1e-5).sqrt() * f64::from(w[i]) + bias;
+            assert!((f64::from(got[i]) - expected).abs() < 1e-5, "{} is not {expected}", got[i]);
+        }
+    }
+}
+
+/// What an activation is, in f64.
+fn activation(act: Act, x: f64) -> f64 {
+    match act {
+        Act::Silu => x / (1.0 + (-x).exp()),
+        Act::GeluTanh => {
+            let inner = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x * x * x);
+            0.5 * x * (1.0 + inner.tanh())
+        }
+        Act::GeluErf => 0.5 * x * (1.0 + libm::erf(x / 2f64.sqrt())),
+        Act::GeluQuick => x / (1.0 + (-1.702 * x).exp()),
+        Act::Relu => x.max(0.0),
+        Act::Relu2 => x.max(0.0).powi(2),
+        Act::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+    }
+}
+
+const ACTS: [Act; 7] =
+    [Act::Silu, Act::GeluTanh, Act::GeluErf, Act::GeluQuick, Act::Relu, Act::Relu2, Act::Sigmoid];
+
+#[test]
+fn activations_and_caps_agree() {
+    let mut x: Vec<f32> = (0..203).map(|i| (i as f32 - 101.0) * 0.13).collect();
+    x.extend([-1e4, 1e4, -88.0, 88.0, 0.0, -0.0]);
+    let up: Vec<f32> = x.iter().map(|g| 1.0 + g.abs() * 0.01).collect();
+    for act in ACTS {
+        let name = format!("{act:?}");
+        let alone = same_bits(&name, |k| {
+            let mut out = vec![0.0; x.len()];
+            (k.act)(act, &x, &mut out);
+            out
+        });
+        let gated = same_bits(&name, |k| {
+            let mut out = vec![0.0; x.len()];
+            (k.glu)(act, &x, &up, &mut out);
+            out
+        });
+        for (i, (x, u)) in x.iter().zip(&up).enumerate() {
+            let expected = activation(act, f64::from(*x));
+            let error = (f64::from(alone[i]) - expected).abs();
+            assert!(error <= 2e-6 * (1.0 + expected.abs()), "{name}({x}) = {}, not {expected}", alone[i]);
+            assert_eq!(gated[i], alone[i] * u, "{name}({x}) * {u}");
+        }
+    }
     let capped = same_bits("softcap", |k| {
-        let mut out = vec![0.0; gate.len()];
-        (k.softcap)(30.0, &gate, &mut out);
+        let mut out = vec![0.0; x.len()];
+        (k.softcap)(30.0, &x, &mut out);
         out
     });
-    for (i, (g, u)) in gate.iter().zip(&up).enumerate() {
-        let (g, u) = (f64::from(*g), f64::from(*u));
-        let expected = g / (1.0 + (-g).exp()) * u;
-        assert!(
-            (f64::from(silu[i]) - expected).abs() <= 1e-6 * (1.0 + expected.abs()),
-            "silu({g}) = {}",
-            silu[i]
-        );
-        let inner = (2.0 / std::f64::consts::PI).sqrt() * (g + 0.044715 * g * g * g);
-        let expected = 0.5 * g * (1.0 + inner.tanh()) * u;
-        assert!(
-            (f64::from(gelu[i]) - expected).abs() <= 2e-6 * (1.0 + expected.abs()),
-            "gelu({g}) = {}",
-            gelu[i]
-        );
-        let expected = 30.0 * (g / 30.0).tanh();
-        assert!((f64::from(capped[i]) - expected).abs() <= 1e-5, "cap({g}) = {}", capped[i]);
+    for (x, capped) in x.iter().zip(capped) {
+        let expected = 30.0 * (f64::from(*x) / 30.0).tanh();
+        assert!((f64::from(capped) - expected).abs() <= 1e-5, "cap({x}) = {capped}");
     }
 }
 
 #[test]
-fn a_gated_unit_keeps_a_nan() {
-    let nan = same_bits("silu", |k| {
-        let mut out = vec![0.0; 16];
-        (k.glu)(Act::GeluTanh, &[f32::NAN; 16], &[1.0; 16], &mut out);
-        out.iter().map(|v| if v.is_nan() { 1.0 } else { 0.0 }).collect()
-    });
-    assert_eq!(nan, [1.0; 16]);
+fn activations_keep_a_nan() {
+    for act in ACTS {
+        let nan = same_bits(&format!("{act:?}"), |k| {
+            let mut out = vec![0.0; 16];
+            (k.act)(act, &[f32::NAN; 16], &mut out);
+            out.iter().map(|v| if v.is_nan() { 1.0 } else { 0.0 }).collect()
+        });
+        assert_eq!(nan, [1.0; 16], "{act:?}");
+    }
 }
 
 #[test]

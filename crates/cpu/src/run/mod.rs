@@ -437,6 +437,8 @@ impl Core {
             by_row => {
                 let n = match by_row {
                     Stage::Norm { out, .. }
+                    | Stage::LayerNorm { out, .. }
+                    | Stage::Act { out, .. }
                     | Stage::Bias { out, .. }
                     | Stage::Glu { out, .. }
                     | Stage::Add { out, .. }
@@ -466,6 +468,27 @@ impl Core {
                 // SAFETY: as above.
                 let out = unsafe { self.write(*out, row) };
                 self.stages.matrix(*table).decode_row(token, &mut local.block, out);
+            }
+            Stage::EmbedPosition { out, table } => {
+                let position = self.step.positions[r];
+                // SAFETY: as above.
+                let out = unsafe { self.write(*out, row) };
+                self.stages.matrix(*table).decode_row(position, &mut local.block, out);
+            }
+            Stage::LayerNorm { out, x, group, norm, bias } => {
+                // SAFETY: as above; the copy keeps input and output apart.
+                let x = unsafe { self.read(*x, row.clone()) };
+                let copy = &mut local.heads[..x.len()];
+                copy.copy_from_slice(x);
+                // SAFETY: as above.
+                let out = unsafe { self.write(*out, row) };
+                let bias = bias.map_or(&[][..], |b| &self.stages.vectors[b.index()]);
+                for (i, (x, out)) in copy.chunks_exact(*group).zip(out.chunks_exact_mut(*group)).enumerate() {
+                    let of =
+                        |v: &'_ [f32]| if v.len() > *group { i * group..(i + 1) * group } else { 0..v.len() };
+                    let weight = self.vector(norm);
+                    (self.kernels.layer_norm)(x, &weight[of(weight)], &bias[of(bias)], norm.eps, out);
+                }
             }
             Stage::Norm { out, x, norm } => {
                 // SAFETY: as above; the copy keeps input and output apart.
@@ -500,6 +523,15 @@ impl Core {
                 (self.kernels.glu)(*act, gate, up, copy);
                 // SAFETY: as above.
                 unsafe { self.write(*out, row) }.copy_from_slice(copy);
+            }
+            Stage::Act { out, x, act } => {
+                // SAFETY: as above; the copy keeps input and output apart.
+                let x = unsafe { self.read(*x, row.clone()) };
+                let copy = &mut local.heads[..x.len()];
+                copy.copy_from_slice(x);
+                // SAFETY: as above.
+                let out = unsafe { self.write(*out, row) };
+                (self.kernels.act)(*act, copy, out);
             }
             Stage::Add { out, a, b } => self.add(*out, *a, *b, r, &mut local.heads),
             Stage::Scale { out, x, by } => {

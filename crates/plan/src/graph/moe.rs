@@ -1,7 +1,7 @@
 //! Recording mixtures of experts.
 
 use super::{Graph, Layer};
-use crate::{Act, Error, ExpertMatrices, ExpertMatrix, Groups, Op, Routed, Routing, Val, Wt};
+use crate::{Act, Error, ExpertMatrices, ExpertMatrix, Groups, Op, Routed, Routing, Val, Weight, Wt};
 
 /// The names of a block's stacks of matrices, as [`Layer::experts`] looks for them.
 #[derive(Clone, Copy, Debug)]
@@ -40,7 +40,8 @@ impl Graph<'_> {
             self.fault(Error::Shape { name: name.clone(), found: format!("{:?}", found.dims), expected });
         }
         let rows = dim(1).max(1);
-        (self.intern(name, found.ty, rows.saturating_mul(count.max(1)), cols), rows)
+        let all = rows.saturating_mul(count.max(1));
+        (self.intern(Weight { name, ty: found.ty, first_row: 0, rows: all, cols }), rows)
     }
 }
 
