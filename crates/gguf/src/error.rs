@@ -331,6 +331,60 @@ pub enum Error {
         /// Bytes of the tensor.
         bytes: u64,
     },
+    /// Rows asked of a tensor that it does not have.
+    #[error("tensor {} has {rows} rows, so not {count} from row {first} on", shown(.tensor))]
+    Rows {
+        /// The tensor.
+        tensor: String,
+        /// First row asked for.
+        first: u64,
+        /// Rows asked for.
+        count: u64,
+        /// Rows of the tensor.
+        rows: u64,
+    },
+    /// A tensor that is made from another format's, and cannot be.
+    #[error("tensor {}: {why}", shown(.tensor))]
+    Make {
+        /// The tensor.
+        tensor: String,
+        /// What is in the way.
+        why: String,
+    },
+    /// A part of a split model whose name does not say where the others are.
+    #[error(
+        "{file} is part {part} of {parts} of a model, but its name does not end in {end:?}, so the others cannot be found"
+    )]
+    SplitName {
+        /// The file, as it is shown.
+        file: String,
+        /// Its part, from 1.
+        part: u64,
+        /// How many parts there are.
+        parts: u64,
+        /// How its name would end.
+        end: String,
+    },
+    /// A file that stands in the place of a part of a split model and is another.
+    #[error("{path:?} is {found}, where {wanted} is to be")]
+    SplitPart {
+        /// The file.
+        path: PathBuf,
+        /// What it is.
+        found: String,
+        /// What it is to be.
+        wanted: String,
+    },
+    /// A split model whose parts do not hold the tensors that they should.
+    #[error("key \"split.tensors.count\" is {claimed}, but the {parts} parts have {found} tensors together")]
+    SplitTensors {
+        /// What the key says.
+        claimed: u64,
+        /// What is there.
+        found: u64,
+        /// How many parts there are.
+        parts: u64,
+    },
     /// The system refused to write.
     #[error("cannot write: {0}")]
     Write(#[source] io::Error),

@@ -1,82 +1,114 @@
 //! An open file: its header, and its tensor data as slices of a mapping.
 
-use std::fs::{self, File};
-use std::io::{self, BufReader};
-use std::path::{Path, PathBuf};
-
-use memmap2::{Mmap, MmapOptions};
+use std::borrow::Cow;
+use std::io::BufReader;
+use std::ops::Range;
+use std::path::Path;
 
 use crate::read::{Header, header};
-use crate::{Error, Metadata, TensorInfo};
+use crate::{Checkpoint, Error, Mapped, Metadata, TensorInfo, split};
 
-/// A GGUF file, checked as a whole: every tensor's bytes lie inside it and overlap no other's.
+/// A GGUF file, checked as a whole: every tensor's bytes lie inside it and overlap no other's. A model that is split
+/// over several files is one of these, whichever part was opened.
 ///
-/// # Files that change while they are open
-/// The header is read once, at opening, by ordinary reads. Tensor data is mapped, and a mapping follows the
-/// file: if another program cuts the file, touching the bytes that are gone ends the process with SIGBUS, and if
-/// it rewrites the file, slices change under their reader. No portable call forbids either. What this type
-/// offers:
-///
-/// - [`Gguf::check_len`] tells a cut, and is cheap enough to call before each tensor is packed. A cut between
-///   the check and the last touch of the slice still faults: the window is as long as one tensor's packing.
-/// - [`Gguf::read_tensor`] copies through ordinary reads, which never fault: a file cut at any moment is an
-///   [`Error::Changed`]. Loading that must survive any change goes through it.
-///
-/// Files replaced by renaming another over them, as downloads and editors do, are not affected: the mapping
-/// keeps the old one.
+/// The header is read once, at opening, by ordinary reads. Tensor data is mapped; [`Mapped`] says what it means that a
+/// file changes meanwhile. [`Gguf::read_tensor`] never faults.
 #[derive(Debug)]
 pub struct Gguf {
     header: Header,
+    /// The file, or all parts of it in order.
+    parts: Vec<Part>,
+}
+
+#[derive(Debug)]
+struct Part {
     data: Data,
+    /// Where the data section starts.
+    data_start: u64,
 }
 
 #[derive(Debug)]
 enum Data {
     Owned(Vec<u8>),
-    Mapped { map: Mmap, file: File, path: PathBuf },
+    Mapped(Mapped),
+}
+
+impl Part {
+    fn bytes(&self) -> &[u8] {
+        match &self.data {
+            Data::Mapped(file) => file.bytes(),
+            Data::Owned(bytes) => bytes,
+        }
+    }
+
+    fn check_len(&self) -> Result<(), Error> {
+        match &self.data {
+            Data::Mapped(file) => file.check_len(),
+            Data::Owned(_) => Ok(()),
+        }
+    }
+
+    /// Where a tensor of this part starts and ends in its bytes.
+    fn range(&self, t: &TensorInfo) -> Option<Range<usize>> {
+        let start = usize::try_from(self.data_start.checked_add(t.offset)?).ok()?;
+        Some(start..start.checked_add(usize::try_from(t.bytes).ok()?)?)
+    }
 }
 
 impl Gguf {
-    /// Opens and maps a file, and tells the system that it will be read from front to back.
+    /// Opens and maps a file, with the other parts where it is part of a split model.
     ///
     /// # Errors
     /// [`Error::Io`] and [`Error::NotAFile`] name the path; the rest say what is wrong inside.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, Error> {
         let path = path.as_ref();
-        let io = |source| Error::Io { path: path.into(), source };
-        // Before opening: to open a pipe waits for its writer.
-        require_file(path, &fs::metadata(path).map_err(io)?)?;
-        let file = File::open(path).map_err(io)?;
-        let metadata = file.metadata().map_err(io)?;
-        require_file(path, &metadata)?;
-        let len = metadata.len();
-        let header = header(BufReader::with_capacity(64 << 10, &file), len, Some(path)).map_err(|fault| {
-            // Cut or still being written: that is the news, not the nonsense which it leads to.
-            check_file_len(&file, path, len).err().unwrap_or(fault)
-        })?;
+        let (header, part) = open_part(path)?;
+        let Some(split) = split::Part::read(&header.metadata)? else {
+            return Ok(Self { header, parts: vec![part] });
+        };
+        let mut opened = Some((header, part));
+        let mut whole: Option<Self> = None;
+        for (no, path) in split.paths(path)?.iter().enumerate() {
+            let (header, part) = match opened.take_if(|_| no as u64 == split.no) {
+                Some(opened) => opened,
+                None => open_part(path)?,
+            };
+            split.check(path, no as u64, split::Part::read(&header.metadata)?)?;
+            match &mut whole {
+                None => whole = Some(Self { header, parts: vec![part] }),
+                Some(whole) => whole.append(header, part),
+            }
+        }
+        let mut whole = whole.ok_or(Error::TooShort { len: 0 })?;
+        whole.header.sort()?;
+        let found = whole.header.tensors.len() as u64;
+        if let Some(claimed) = split.tensors.filter(|&claimed| claimed != found) {
+            return Err(Error::SplitTensors { claimed, found, parts: split.count });
+        }
+        whole.header.metadata = split::joined(whole.header.metadata);
+        Ok(whole)
+    }
 
-        let too_large = |_| io(io::Error::from(io::ErrorKind::FileTooLarge));
-        let map_len = usize::try_from(len).map_err(too_large)?;
-        // SAFETY: the mapping is read only, and only shared slices of it are handed out. Whoever else may write to
-        // the file is outside of this program's control, as for every mapped file; the type's documentation
-        // says what follows. No decision about memory is ever taken from mapped bytes: the header was read apart.
-        let map = unsafe { MmapOptions::new().len(map_len).map(&file) }.map_err(io)?;
-        // Advice that the system does not take costs speed only.
-        #[cfg(unix)]
-        let _ = map.advise(memmap2::Advice::Sequential);
-        Ok(Self { header, data: Data::Mapped { map, file, path: path.into() } })
+    fn append(&mut self, header: Header, part: Part) {
+        let number = self.parts.len();
+        self.header.tensors.extend(header.tensors.into_iter().map(|t| TensorInfo { part: number, ..t }));
+        self.parts.push(part);
     }
 
     /// Reads a file that is in memory.
     ///
     /// # Errors
-    /// What is wrong inside.
+    /// What is wrong inside; [`Error::SplitName`] for a part of a split model.
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, Error> {
         let header = header(bytes.as_slice(), bytes.len() as u64, None)?;
-        Ok(Self { header, data: Data::Owned(bytes) })
+        if let Some(part) = split::Part::read(&header.metadata)? {
+            part.paths(Path::new("what is in memory"))?;
+        }
+        let data_start = header.data_start;
+        Ok(Self { header, parts: vec![Part { data: Data::Owned(bytes), data_start }] })
     }
 
-    /// The keys and values.
+    /// The keys and values. Those that say how a model is split are left out.
     pub fn metadata(&self) -> &Metadata {
         &self.header.metadata
     }
@@ -94,13 +126,16 @@ impl Gguf {
         self.header.by_name.get(found).and_then(tensor)
     }
 
-    /// The bytes of a tensor, without copying; see the type for what may happen to them. They start at a
+    /// The bytes of a tensor, without copying; [`Mapped`] says what may happen to them. They start at a
     /// multiple of [`Gguf::alignment`] in the file, which in memory holds for mapped files only.
     ///
     /// `t` is one of [`Gguf::tensors`]; for a tensor that this file could not hold there are no bytes.
     pub fn tensor_bytes(&self, t: &TensorInfo) -> &[u8] {
-        let range = self.start_of(t).zip(usize::try_from(t.bytes).ok());
-        range.and_then(|(start, len)| self.bytes().get(start..start.checked_add(len)?)).unwrap_or_default()
+        let bytes = || {
+            let part = self.parts.get(t.part)?;
+            part.bytes().get(part.range(t)?)
+        };
+        bytes().unwrap_or_default()
     }
 
     /// Copies bytes of a tensor, from its byte `start` on, as many as `out` takes. Never faults, also where the
@@ -114,17 +149,10 @@ impl Gguf {
         if start.checked_add(len).is_none_or(|end| end > t.bytes) {
             return Err(range());
         }
-        #[cfg(unix)]
-        if let Data::Mapped { file, path, .. } = &self.data {
-            use std::os::unix::fs::FileExt;
-            let at = self.header.data_start.checked_add(t.offset).and_then(|at| at.checked_add(start));
-            return file.read_exact_at(out, at.ok_or_else(range)?).map_err(|source| {
-                let cut = source.kind() == io::ErrorKind::UnexpectedEof;
-                let changed = if cut { self.check_len().err() } else { None };
-                changed.unwrap_or_else(|| Error::Io { path: path.clone(), source })
-            });
+        if let Some(Part { data: Data::Mapped(file), data_start }) = self.parts.get(t.part) {
+            let at = data_start.checked_add(t.offset).and_then(|at| at.checked_add(start));
+            return file.read_at(at.ok_or_else(range)?, out);
         }
-        // Elsewhere a mapped file cannot be cut (Windows refuses it).
         let from = usize::try_from(start).map_err(|_| range())?;
         let bytes = self.tensor_bytes(t).get(from..).and_then(|rest| rest.get(..out.len()));
         out.copy_from_slice(bytes.ok_or_else(range)?);
@@ -136,30 +164,16 @@ impl Gguf {
     /// # Errors
     /// [`Error::Changed`] with both lengths; [`Error::Io`].
     pub fn check_len(&self) -> Result<(), Error> {
-        let Data::Mapped { file, path, .. } = &self.data else { return Ok(()) };
-        check_file_len(file, path, self.file_bytes())
+        self.parts.iter().try_for_each(Part::check_len)
     }
 
-    /// Tells the system that a tensor's bytes are not needed for now: the whole pages inside it leave this
-    /// program's memory, and come back from the file if they are touched again. Nothing happens for bytes in
-    /// memory or where the system has no such call.
+    /// Tells the system that a tensor's bytes are not needed for now, as [`Mapped::release`] does.
     pub fn release(&self, t: &TensorInfo) {
-        #[cfg(unix)]
-        if let Data::Mapped { map, .. } = &self.data {
-            // The largest page in use anywhere: smaller ones divide it.
-            const PAGE: usize = 64 << 10;
-            let Some((start, len)) = self.start_of(t).zip(usize::try_from(t.bytes).ok()) else { return };
-            let end = start.saturating_add(len).min(map.len()) / PAGE * PAGE;
-            let Some(start) = start.checked_next_multiple_of(PAGE).filter(|start| *start < end) else {
-                return;
-            };
-            // SAFETY: for a read-only mapping of a file MADV_DONTNEED drops nothing that the file does not have:
-            // the bytes read the same afterwards, so slices that are still held stay true.
-            let _ =
-                unsafe { map.unchecked_advise_range(memmap2::UncheckedAdvice::DontNeed, start, end - start) };
+        if let Some(part) = self.parts.get(t.part)
+            && let (Data::Mapped(file), Some(range)) = (&part.data, part.range(t))
+        {
+            file.release(range);
         }
-        #[cfg(not(unix))]
-        let _ = t;
     }
 
     /// The format's version: 2 or 3.
@@ -172,64 +186,70 @@ impl Gguf {
         self.header.alignment
     }
 
-    /// Where the data section starts, to which tensor offsets are relative.
+    /// Where the data section of the (first) file starts, to which its tensors' offsets are relative.
     pub fn data_start(&self) -> u64 {
         self.header.data_start
     }
 
-    /// The path that was opened; `None` for bytes in memory.
+    /// How many files the model is split over; 1 for a file that is whole.
+    pub fn parts(&self) -> usize {
+        self.parts.len()
+    }
+
+    /// The path of the file, of the first part of a split model; `None` for bytes in memory.
     pub fn path(&self) -> Option<&Path> {
-        match &self.data {
-            Data::Mapped { path, .. } => Some(path),
-            Data::Owned(_) => None,
+        match self.parts.first().map(|part| &part.data) {
+            Some(Data::Mapped(file)) => Some(file.path()),
+            _ => None,
         }
     }
 
-    /// Length of the file, in bytes, when it was opened.
+    /// Length of the file, of all parts together, in bytes, when it was opened.
     pub fn file_bytes(&self) -> u64 {
-        self.bytes().len() as u64
-    }
-
-    fn bytes(&self) -> &[u8] {
-        match &self.data {
-            Data::Mapped { map, .. } => map,
-            Data::Owned(bytes) => bytes,
-        }
-    }
-
-    /// Where a tensor starts in [`Gguf::bytes`].
-    fn start_of(&self, t: &TensorInfo) -> Option<usize> {
-        self.header.data_start.checked_add(t.offset).and_then(|start| usize::try_from(start).ok())
+        self.parts.iter().map(|part| part.bytes().len() as u64).sum()
     }
 }
 
-fn check_file_len(file: &File, path: &Path, was: u64) -> Result<(), Error> {
-    let now = file.metadata().map_err(|source| Error::Io { path: path.into(), source })?.len();
-    if was == now { Ok(()) } else { Err(Error::Changed { path: path.into(), was, now }) }
-}
-
-fn require_file(path: &Path, metadata: &fs::Metadata) -> Result<(), Error> {
-    let kind = metadata.file_type();
-    if kind.is_file() {
-        return Ok(());
+impl Checkpoint for Gguf {
+    fn metadata(&self) -> &Metadata {
+        self.metadata()
     }
-    let kind = if kind.is_dir() { "a directory" } else { special(kind) };
-    Err(Error::NotAFile { path: path.into(), kind })
-}
 
-#[cfg(unix)]
-fn special(kind: fs::FileType) -> &'static str {
-    use std::os::unix::fs::FileTypeExt;
-    if kind.is_socket() {
-        "a socket"
-    } else if kind.is_fifo() {
-        "a pipe"
-    } else {
-        "a device"
+    fn tensors(&self) -> &[TensorInfo] {
+        self.tensors()
+    }
+
+    fn tensor(&self, name: &str) -> Option<&TensorInfo> {
+        self.tensor(name)
+    }
+
+    fn rows(&self, t: &TensorInfo, first: u64, count: u64) -> Result<Cow<'_, [u8]>, Error> {
+        // A file cut since it was opened would end the program where its pages are touched.
+        self.parts.get(t.part).map_or(Ok(()), Part::check_len)?;
+        let rows = || {
+            let row = t.bytes / t.rows();
+            let start = usize::try_from(first.checked_mul(row)?).ok()?;
+            let len = usize::try_from(count.checked_mul(row)?).ok()?;
+            self.tensor_bytes(t).get(start..start.checked_add(len)?)
+        };
+        let missing = || Error::Rows { tensor: t.name.clone(), first, count, rows: t.rows() };
+        rows().map(Cow::Borrowed).ok_or_else(missing)
+    }
+
+    fn release(&self, t: &TensorInfo) {
+        self.release(t);
     }
 }
 
-#[cfg(not(unix))]
-fn special(_: fs::FileType) -> &'static str {
-    "a device"
+/// One file: its header, and its data mapped.
+fn open_part(path: &Path) -> Result<(Header, Part), Error> {
+    let file = Mapped::open(path)?;
+    let len = file.bytes().len() as u64;
+    let header =
+        header(BufReader::with_capacity(64 << 10, file.file()), len, Some(path)).map_err(|fault| {
+            // Cut or still being written: that is the news, not the nonsense which it leads to.
+            file.check_len().err().unwrap_or(fault)
+        })?;
+    let data_start = header.data_start;
+    Ok((header, Part { data: Data::Mapped(file), data_start }))
 }

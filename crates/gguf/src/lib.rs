@@ -1,5 +1,7 @@
 //! GGUF files: metadata and tensor slices, reader and writer. Knows no model.
 //!
+//! [`Checkpoint`] is what others take in its place: the same keys and tensors, wherever they come from.
+//!
 //! The layout is that of ggml's GGUF specification (`docs/gguf.md` of ggml), versions 2 and 3, little endian:
 //! a header of counts, typed key/value metadata, tensor descriptions, padding to the alignment, tensor data.
 //!
@@ -20,17 +22,22 @@
 
 #![deny(unsafe_code)]
 
+mod checkpoint;
 mod error;
-#[allow(unsafe_code, reason = "a mapping")]
 mod file;
+#[allow(unsafe_code, reason = "a mapping")]
+mod map;
 mod metadata;
 mod read;
+mod split;
 mod tensor;
 mod value;
 mod write;
 
+pub use checkpoint::Checkpoint;
 pub use error::{Error, Place, shown};
 pub use file::Gguf;
+pub use map::Mapped;
 pub use metadata::{FromValue, Metadata};
 pub use tensor::{MAX_DIMS, TensorInfo};
 pub use value::{Array, Value};

@@ -40,6 +40,12 @@ impl Metadata {
         self.entries.get(key)
     }
 
+    /// The same without some keys.
+    pub fn without(mut self, keys: &[&str]) -> Self {
+        self.entries.retain(|key, _| !keys.contains(&key.as_str()));
+        self
+    }
+
     /// All keys and values, in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &Value)> {
         self.entries.iter().map(|(key, value)| (key.as_str(), value))

@@ -33,6 +33,23 @@ pub(crate) struct Header {
     pub data_start: u64,
 }
 
+impl Header {
+    /// Makes `by_name` anew.
+    pub fn sort(&mut self) -> Result<(), Error> {
+        let name = |&index: &usize| self.tensors.get(index).map(|t| t.name.as_str());
+        let mut by_name: Vec<usize> = (0..self.tensors.len()).collect();
+        by_name.sort_by(|a, b| name(a).cmp(&name(b)));
+        if let Some(twice) = by_name.windows(2).find_map(|pair| match pair {
+            [a, b] if name(a) == name(b) => name(a),
+            _ => None,
+        }) {
+            return Err(Error::DuplicateTensor { tensor: twice.into() });
+        }
+        self.by_name = by_name;
+        Ok(())
+    }
+}
+
 /// A number as the file stores it.
 trait Number: Sized + Copy {
     const BYTES: usize;
@@ -255,7 +272,7 @@ impl<R: Read> Source<'_, R> {
             return Err(Error::TensorType { tensor: name, id });
         };
         let bytes = byte_len(&name, ty, &dims)?;
-        Ok(TensorInfo { name, ty, dims, offset, bytes })
+        Ok(TensorInfo { name, ty, dims, part: 0, offset, bytes })
     }
 
     fn version(&mut self) -> Result<u32, Error> {
@@ -305,18 +322,10 @@ pub(crate) fn header(inner: impl Read, len: u64, path: Option<&Path>) -> Result<
     let alignment = alignment(&metadata)?;
     let tensors = source.list(tensor_count, |source, index| source.tensor(index))?;
 
-    let name = |&index: &usize| tensors.get(index).map(|t| t.name.as_str());
-    let mut by_name: Vec<usize> = (0..tensors.len()).collect();
-    by_name.sort_by(|a, b| name(a).cmp(&name(b)));
-    if let Some(twice) = by_name.windows(2).find_map(|pair| match pair {
-        [a, b] if name(a) == name(b) => name(a),
-        _ => None,
-    }) {
-        return Err(Error::DuplicateTensor { tensor: twice.into() });
-    }
-
     // Both are bounded by MAX_HEADER and MAX_ALIGNMENT.
     let data_start = source.at.next_multiple_of(alignment);
-    check_layout(&tensors, alignment, len.saturating_sub(data_start))?;
-    Ok(Header { version, alignment, metadata, tensors, by_name, data_start })
+    let mut header = Header { version, alignment, metadata, tensors, by_name: Vec::new(), data_start };
+    header.sort()?;
+    check_layout(&header.tensors, alignment, len.saturating_sub(data_start))?;
+    Ok(header)
 }

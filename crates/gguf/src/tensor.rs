@@ -17,7 +17,9 @@ pub struct TensorInfo {
     /// Sizes in ggml's order: `dims[0]` varies fastest. At most [`MAX_DIMS`], none of them 0; none at all
     /// is a single number.
     pub dims: Vec<u64>,
-    /// Where its bytes start in the data section, a multiple of the file's alignment.
+    /// Which file of a split model has it, from 0.
+    pub part: usize,
+    /// Where its bytes start in that file's data section, a multiple of the file's alignment.
     pub offset: u64,
     /// How many bytes it takes, without padding.
     pub bytes: u64,

@@ -67,7 +67,7 @@ impl Writer {
             .checked_add(bytes)
             .and_then(|end| end.checked_next_multiple_of(self.alignment))
             .ok_or_else(|| Error::TensorSize { tensor: name.into(), dims: dims.into() })?;
-        Ok(entry.insert(TensorInfo { name: name.into(), ty, dims: dims.into(), offset, bytes }))
+        Ok(entry.insert(TensorInfo { name: name.into(), ty, dims: dims.into(), part: 0, offset, bytes }))
     }
 
     /// Writes the header to `out`; the data follows through the [`Body`].
