@@ -4,10 +4,13 @@
 //! tests the backend.
 #![forbid(unsafe_code)]
 
+mod encoded;
 mod measure;
 
+pub use encoded::{encoded, is_matrix};
 pub use measure::{best, kl_divergence, mean_kl_divergence, perplexity};
 
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
@@ -231,6 +234,9 @@ pub struct Fixture {
     pub record: Record,
     /// `[prompt tokens, vocabulary]`.
     pub logits: Vec<f32>,
+    /// By type, the mean KL divergence of llama.cpp's logits from these with the matrices so encoded, in nats. Empty where
+    /// it was not measured.
+    pub peer: BTreeMap<String, f64>,
     /// What the logits of the CPU come to; `tests/digest.rs` says how. Empty where none are recorded yet.
     pub digests: String,
 }
@@ -284,6 +290,10 @@ impl Fixture {
             return Err(format!("{family}: {} logits are not {rows} x {columns}", logits.len()).into());
         }
         let digests = std::fs::read_to_string(file("digest")).unwrap_or_default();
-        Ok(Fixture { path: file("gguf"), record, logits, digests })
+        let peer = match std::fs::read(file("peer.json")) {
+            Ok(bytes) => serde_json::from_slice(&bytes)?,
+            Err(_) => BTreeMap::new(),
+        };
+        Ok(Fixture { path: file("gguf"), record, logits, digests, peer })
     }
 }

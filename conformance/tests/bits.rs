@@ -6,6 +6,8 @@ use std::path::Path;
 use cera_backend::KvType;
 use cera_conformance::{Fixture, MIXED, Runner, model, text_tokens};
 use cera_cpu::{Cpu, Options, Tier};
+use cera_gguf::Gguf;
+use libtest_mimic::{Arguments, Trial};
 
 /// Loads a file; threads are not pinned, since tests run side by side.
 fn open(path: &Path, tier: Tier, threads: usize, cache: KvType, positions: usize, rows: usize) -> Runner {
@@ -88,30 +90,18 @@ fn real(name: &str) {
     }
 }
 
-#[test]
-fn smollm2() {
-    real("smollm2");
+/// Whether a cache of bytes takes the model's heads: whole groups of 32.
+fn bytes_take_heads(path: &Path) -> bool {
+    let model = cera_arch::build(&Gguf::open(path).unwrap()).unwrap();
+    model.plan.kv.iter().all(|layer| layer.head_dim.is_multiple_of(32))
 }
-
-#[test]
-fn gemma270m() {
-    real("gemma270m");
-}
-
-#[test]
-fn qwen05() {
-    real("qwen0.5");
-}
-
-/// Families whose tiny models have heads that a cache of bytes takes: whole groups of 32.
-const HEADS_OF_32: [&str; 2] = ["mistral", "qwen3"];
 
 /// Everything with everything, on a tiny model of each family.
 fn tiny(family: &str) {
     let fixture = Fixture::read(family).unwrap();
     let ids = &fixture.record.prompt_ids;
     let others = [&ids[5..], &ids[..9]];
-    let caches: &[KvType] = match HEADS_OF_32.contains(&family) {
+    let caches: &[KvType] = match bytes_take_heads(&fixture.path) {
         true => &[KvType::F32, KvType::F16, KvType::Q8_0],
         false => &[KvType::F32, KvType::F16],
     };
@@ -139,7 +129,6 @@ fn tiny(family: &str) {
 }
 
 /// Far into a text threads share the attention of one row among them, span by span: that must not show either.
-#[test]
 fn many_threads_on_one_row_far_into_the_text() {
     for family in ["llama", "gemma3", "mistral"] {
         let fixture = Fixture::read(family).unwrap();
@@ -162,22 +151,24 @@ fn many_threads_on_one_row_far_into_the_text() {
     }
 }
 
-macro_rules! families {
-    ($($test:ident $family:literal)*) => {$(
-        #[test]
-        fn $test() {
-            tiny($family);
-        }
-    )*};
-}
-
-families! {
-    tiny_gemma3 "gemma3"
-    tiny_granite "granite"
-    tiny_llama "llama"
-    tiny_llama3rope "llama3rope"
-    tiny_mistral "mistral"
-    tiny_qwen2 "qwen2"
-    tiny_qwen3 "qwen3"
-    tiny_smollm3 "smollm3"
+/// A test for each real model and for each fixture, and one far into a text.
+fn main() {
+    let arguments = Arguments::from_args();
+    let trial = |name: String, run: Box<dyn FnOnce() + Send>| {
+        Trial::test(name, move || {
+            run();
+            Ok(())
+        })
+    };
+    let mut trials = vec![trial(
+        "many_threads_on_one_row_far_into_the_text".into(),
+        Box::new(many_threads_on_one_row_far_into_the_text),
+    )];
+    for (name, model) in [("smollm2", "smollm2"), ("gemma270m", "gemma270m"), ("qwen05", "qwen0.5")] {
+        trials.push(trial(name.into(), Box::new(|| real(model))));
+    }
+    for family in Fixture::families().expect("the folder of fixtures") {
+        trials.push(trial(format!("tiny_{family}"), Box::new(move || tiny(&family))));
+    }
+    libtest_mimic::run(&arguments, trials).exit();
 }

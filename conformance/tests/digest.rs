@@ -5,9 +5,9 @@
 //! or a fixture changes on purpose, the failures say what to record instead.
 
 use cera_backend::KvType;
-use cera_conformance::{Fixture, Result, Runner};
+use cera_conformance::{Fixture, Result, Runner, encoded};
 use cera_cpu::{Cpu, Options, Tier};
-use cera_gguf::{Gguf, Writer};
+use cera_gguf::Gguf;
 use cera_quant::Type;
 use libtest_mimic::{Arguments, Trial};
 
@@ -24,31 +24,10 @@ fn the_tiers_that_are_meant_run() {
     }
 }
 
-/// The model with its matrices encoded anew.
+/// The model with its matrices encoded in several types.
 fn mixed(file: &Gguf) -> Result<Gguf> {
     let mut types = TYPES.into_iter().cycle();
-    let mut writer = Writer::new(file.metadata().clone())?;
-    let mut data = Vec::new();
-    for t in file.tensors() {
-        let bytes = file.tensor_bytes(t);
-        // Matrices and stacks of them, whose rows are whole blocks.
-        let matrix = t.dims.get(1).is_some_and(|&rows| rows > 1);
-        let fits = |ty: &Type| matrix && usize::try_from(t.dims[0]).is_ok_and(|n| ty.row_bytes(n).is_some());
-        let ty = types.next().filter(fits).unwrap_or(t.ty);
-        writer.tensor(&t.name, ty, &t.dims)?;
-        data.push(if ty == t.ty {
-            bytes.to_vec()
-        } else {
-            let mut weights = vec![0.0; bytes.len() / size_of::<f32>()];
-            cera_quant::decode(t.ty, bytes, &mut weights)?;
-            cera_quant::encode(ty, &weights)?
-        });
-    }
-    let mut body = writer.begin(Vec::new())?;
-    for bytes in &data {
-        body.write(bytes)?;
-    }
-    Ok(Gguf::from_bytes(body.finish()?)?)
+    encoded(file, |t| types.next().filter(|_| t.dims.len() == 2))
 }
 
 /// The digest of the logits at every position of the prompt.
