@@ -4,6 +4,7 @@
 
 mod cross;
 mod fetch;
+mod fuzz;
 mod models;
 mod test;
 mod tidy;
@@ -17,6 +18,7 @@ usage: cargo xtask tidy                    check the agreements that no compiler
        cargo xtask fetch NAME...           download models: smollm2 gemma270m qwen0.5; a tokenizer: bert;
                                            llama.cpp's vocabularies: vocabs
        cargo xtask test [-- ARGS]          fetch the test models, then run every test; ARGS go to cargo test
+       cargo xtask fuzz [TARGET] [SECONDS] run the fuzz targets, 600 seconds each
        cargo xtask cross                   test on emulated 64-bit ARM, type check for a Mac; as root installs Debian's packages";
 
 fn main() -> ExitCode {
@@ -26,6 +28,7 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::run(root()),
         ["fetch", names @ ..] if !names.is_empty() => fetch::run(names),
         ["test", rest @ ..] => test::run(root(), rest),
+        ["fuzz", rest @ ..] => fuzz::run(root(), rest),
         ["cross"] => cross::run(root()),
         _ => {
             eprintln!("{USAGE}");
