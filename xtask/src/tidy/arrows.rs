@@ -27,7 +27,7 @@ const ARROWS: &[(&str, &[&str])] = &[
 ];
 
 /// These may use everything.
-const ABOVE_ALL: &[&str] = &["cli", "conformance", "xtask"];
+const ABOVE_ALL: &[&str] = &["cli", "conformance", "fuzz", "xtask"];
 
 /// Checks every kind of dependency of every crate, those for tests included.
 pub fn arrows(tree: &Tree) -> Vec<Finding> {

@@ -5,7 +5,7 @@
 use super::{Finding, Tree};
 
 /// Written by cargo itself.
-const GENERATED: [&str; 1] = ["Cargo.lock"];
+const GENERATED: [&str; 2] = ["Cargo.lock", "fuzz/Cargo.lock"];
 
 /// Packages are named, and the machine's own client knows where they come from.
 pub fn registries(tree: &Tree) -> Vec<Finding> {
