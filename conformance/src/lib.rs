@@ -4,11 +4,14 @@
 //! tests the backend.
 #![forbid(unsafe_code)]
 
+mod drawn;
 mod encoded;
 mod measure;
+mod support;
 
 pub use encoded::{encoded, is_matrix};
 pub use measure::{best, kl_divergence, mean_kl_divergence, perplexity};
+pub use support::support;
 
 use std::collections::BTreeMap;
 use std::error::Error;
