@@ -53,6 +53,8 @@ const SLOTS: usize = 4;
 pub struct Runner {
     loaded: Box<dyn Loaded>,
     vocabulary: usize,
+    width: usize,
+    whole: bool,
     blocks: usize,
 }
 
@@ -83,13 +85,44 @@ impl Runner {
         positions: usize,
         max_rows: usize,
     ) -> Result<Self> {
-        let model = cera_arch::build(file)?;
-        let plan = fuse(model.plan, &|op| backend.takes(op));
+        Self::load_plan(backend, file, cera_arch::build(file)?.plan, cache, positions, max_rows)
+    }
+
+    /// As [`load`](Self::load), for a plan made of the file.
+    ///
+    /// # Errors
+    /// Whatever loading says.
+    pub fn load_plan(
+        backend: &mut dyn Backend,
+        file: &Gguf,
+        plan: Plan,
+        cache: KvType,
+        positions: usize,
+        max_rows: usize,
+    ) -> Result<Self> {
+        let plan = fuse(plan, &|op| backend.takes(op));
         // One block more for each sequence that ends within a block.
         let blocks = positions.div_ceil(BLOCK) + 8;
         let shape = KvShape { ty: cache, blocks, max_rows, slots: SLOTS };
+        let whole = plan.whole();
         let loaded = backend.load(&FileWeights { file, plan: &plan }, &plan, &shape)?;
-        Ok(Runner { loaded, vocabulary: plan.vocabulary(), blocks })
+        Ok(Runner {
+            loaded,
+            vocabulary: plan.vocabulary(),
+            width: plan.values[plan.logits.index()].width,
+            whole,
+            blocks,
+        })
+    }
+
+    /// Numbers of a row of the result: logits, or those of an embedding.
+    pub fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Whether all of a sequence has to come in one step.
+    pub fn whole(&self) -> bool {
+        self.whole
     }
 
     /// Tokens that the model knows.
@@ -146,7 +179,7 @@ impl Runner {
                 seqs.push(SeqRows { rows, first_pos: start, blocks, slot: Some(SlotId(slot as u32)) });
             }
             self.loaded.step(&Rows { tokens: &step_tokens, seqs: &seqs }, &sample, &mut out)?;
-            let rows = out.logits.chunks_exact(self.vocabulary);
+            let rows = out.logits.chunks_exact(self.width);
             positions.iter().zip(rows).for_each(|(&position, row)| see(position, row));
         }
         Ok(())
@@ -235,7 +268,7 @@ pub struct Fixture {
     pub path: PathBuf,
     /// Prompt, continuation and margins.
     pub record: Record,
-    /// `[prompt tokens, vocabulary]`.
+    /// `[prompt tokens, vocabulary]`; of an encoder its rows.
     pub logits: Vec<f32>,
     /// By type, the mean KL divergence of llama.cpp's logits from these with the matrices so encoded, in nats. Empty where
     /// it was not measured.
@@ -249,7 +282,7 @@ pub struct Fixture {
 pub struct Record {
     /// The prompt's tokens.
     pub prompt_ids: Vec<u32>,
-    /// The greedy continuation.
+    /// The greedy continuation; empty where the model gives rows and no logits.
     pub greedy_ids: Vec<u32>,
     /// How far each of its choices was ahead of the next best, in logits.
     pub greedy_margins: Vec<f32>,

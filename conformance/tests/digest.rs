@@ -34,7 +34,8 @@ fn mixed(file: &Gguf) -> Result<Gguf> {
 fn digest(file: &Gguf, prompt: &[u32], tier: Tier) -> Result<u64> {
     let mut cpu = Cpu::new(Options { threads: Some(1), tier: Some(tier), pin: false })?;
     let mut runner = Runner::load(&mut cpu, file, KvType::F16, prompt.len(), prompt.len())?;
-    Ok(fnv1a(runner.logits(prompt, 16, &[])?.iter().flat_map(|l| l.to_le_bytes())))
+    let chunk = if runner.whole() { prompt.len() } else { 16 };
+    Ok(fnv1a(runner.logits(prompt, chunk, &[])?.iter().flat_map(|l| l.to_le_bytes())))
 }
 
 /// FNV-1a of 64 bits (draft-eastlake-fnv).

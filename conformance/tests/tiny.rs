@@ -1,8 +1,10 @@
 //! Tiny models of every family, against transformers in f32: every logit at every position, and the greedy text.
 
+use cera_arch::Pooling;
 use cera_backend::{Backend, KvType, Reference};
 use cera_conformance::{Fixture, Runner};
 use cera_cpu::{Cpu, Options, Tier};
+use cera_gguf::Gguf;
 use libtest_mimic::{Arguments, Trial};
 
 /// A backend under test.
@@ -39,7 +41,7 @@ fn check_backend(candidate: Candidate, family: &str, fixture: &Fixture) {
     let record = &fixture.record;
     let [positions, vocabulary] = record.logits_shape;
     let mut runner = Runner::open(&mut *backend, &fixture.path, KvType::F32, 512, 256).unwrap();
-    assert_eq!(runner.vocabulary(), vocabulary, "{family} on {name}");
+    assert_eq!(runner.width(), vocabulary, "{family} on {name}");
 
     let whole = runner.logits(&record.prompt_ids, positions, &[]).unwrap();
     assert_eq!(whole.len(), fixture.logits.len());
@@ -55,11 +57,19 @@ fn check_backend(candidate: Candidate, family: &str, fixture: &Fixture) {
         at / vocabulary
     );
 
+    let others = [&record.prompt_ids[5..], &record.prompt_ids[..9]];
+    if runner.whole() {
+        let shared = runner.logits(&record.prompt_ids, positions, &others).unwrap();
+        assert!(shared == whole, "{family} on {name}: other sequences show");
+        let why = runner.logits(&record.prompt_ids, 7, &[]).unwrap_err().to_string();
+        assert!(why.contains("position 7"), "{family} on {name}: {why}");
+        check_pooled(&mut *backend, family, fixture, tolerance);
+        return;
+    }
     for chunk in [1, 7] {
         let cut = runner.logits(&record.prompt_ids, chunk, &[]).unwrap();
         assert!(cut == whole, "{family} on {name}: chunks of {chunk} show");
     }
-    let others = [&record.prompt_ids[5..], &record.prompt_ids[..9]];
     let shared = runner.logits(&record.prompt_ids, 16, &others).unwrap();
     assert!(shared == whole, "{family} on {name}: other sequences show");
 
@@ -67,6 +77,37 @@ fn check_backend(candidate: Candidate, family: &str, fixture: &Fixture) {
     assert!(sure > 0, "{family}: no greedy choice is clear of {tolerance}");
     let greedy = runner.greedy(&record.prompt_ids, sure).unwrap();
     assert_eq!(greedy, record.greedy_ids[..sure], "{family} on {name}");
+}
+
+/// An encoder's rows pooled: their mean, whatever row of the sequence asks for it and whatever else is in the step, and
+/// single rows, which are those that it gives of all.
+fn check_pooled(backend: &mut dyn Backend, family: &str, fixture: &Fixture, tolerance: f32) {
+    let [positions, width] = fixture.record.logits_shape;
+    let prompt = &fixture.record.prompt_ids;
+    let file = Gguf::open(&fixture.path).unwrap();
+    let plan = cera_arch::build_pooled(&file, Some(Pooling::Mean)).unwrap().plan;
+    let mut runner = Runner::load_plan(backend, &file, plan, KvType::F32, 512, 256).unwrap();
+    let pooled = runner.logits(prompt, positions, &[&prompt[3..]]).unwrap();
+    for (at, row) in pooled.chunks_exact(width).enumerate() {
+        for (i, got) in row.iter().enumerate() {
+            let column = fixture.logits.iter().skip(i).step_by(width);
+            let mean = column.map(|v| f64::from(*v)).sum::<f64>() / positions as f64;
+            let off = (f64::from(*got) - mean).abs();
+            assert!(
+                off <= f64::from(tolerance),
+                "{family}: number {i} of the mean, asked by {at}, is off by {off}"
+            );
+        }
+        assert_eq!(row, &pooled[..width], "{family}: row {at} has another mean");
+    }
+    let plan = cera_arch::build_pooled(&file, Some(Pooling::Last)).unwrap().plan;
+    let mut runner = Runner::load_plan(backend, &file, plan, KvType::F32, 512, 256).unwrap();
+    let mut last = Vec::new();
+    runner
+        .each_row(prompt, positions, &[], |p| p + 1 == positions, |_, row| last.extend_from_slice(row))
+        .unwrap();
+    let expected = &fixture.logits[(positions - 1) * width..];
+    assert!(last.iter().zip(expected).all(|(a, b)| (a - b).abs() <= tolerance), "{family}: the last row");
 }
 
 /// One test a fixture, by the family's name.

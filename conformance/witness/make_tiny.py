@@ -6,7 +6,8 @@
 SOURCE is llama.cpp's source folder: its own converter writes the GGUF. For each family DIR receives
 
     FAMILY.gguf     F32 weights and a real byte-level BPE tokenizer of 512 tokens
-    FAMILY.logits   f32 little-endian [prompt tokens, vocabulary]: transformers in f32, eager attention, no cache
+    FAMILY.logits   f32 little-endian [prompt tokens, vocabulary]: transformers in f32, eager attention, no cache;
+                    of an encoder the rows that it gives, [prompt tokens, width]
     FAMILY.json     the prompt and its ids, the greedy continuation with its margins, and the ablations (see below)
 
 Everything is seeded. Of the seeds, tried in order, the first is taken whose greedy choices are all clear of a tie by
@@ -33,6 +34,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import numpy as np
 import torch
 import transformers
+from safetensors.torch import save_file
 
 from tiny_family import VOCAB
 from tiny_text import CHAT_TEMPLATE, CORPUS, PROMPT
@@ -98,7 +100,7 @@ def make_tokenizer():
 def build(family, changes=None):
     """The model of a family, its configuration changed by `changes`, with whatever weights transformers draws."""
     config_class = getattr(transformers, family.config_class or family.prefix + "Config")
-    model_class = getattr(transformers, family.prefix + "ForCausalLM")
+    model_class = getattr(transformers, family.prefix + ("Model" if family.encoder else "ForCausalLM"))
     config = config_class(**(family.config | (changes or {})))
     config.dtype = torch.float32
     return model_class._from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
@@ -135,7 +137,38 @@ def randomise(family, model, seed):
 
 def logits(model, ids):
     with torch.no_grad():
-        return model(torch.tensor([ids]), use_cache=False).logits[0].float()
+        ids = torch.tensor([ids])
+        if not hasattr(model, "dense"):
+            return model(ids, use_cache=False).logits[0].float()
+        rows = model(ids).last_hidden_state[0].float()
+        for matrix in model.dense:
+            rows = rows @ matrix.T
+        return rows
+
+
+def draw_dense(family, width, seed):
+    """The matrices behind an encoder."""
+    generator = torch.Generator().manual_seed(seed)
+    widths = [width, *family.dense]
+    shapes = zip(widths[1:], widths)
+    return [torch.randn(shape, generator=generator) / shape[1] ** 0.5 for shape in shapes]
+
+
+def save(family, model, folder):
+    """Write the Hugging Face folder, but for the tokenizer."""
+    model.save_pretrained(folder)
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | family.saved, indent=1))
+    modules = []
+    for i, matrix in enumerate(getattr(model, "dense", [])):
+        name = f"{i + 2}_Dense"
+        (folder / name).mkdir(exist_ok=True)
+        save_file({"linear.weight": matrix.contiguous()}, folder / name / "model.safetensors")
+        size = dict(in_features=matrix.shape[1], out_features=matrix.shape[0])
+        (folder / name / "config.json").write_text(json.dumps(size))
+        modules.append(dict(path=name, type="sentence_transformers.models.Dense"))
+    if modules:
+        (folder / "modules.json").write_text(json.dumps(modules))
 
 
 def greedy(model, ids):
@@ -161,6 +194,8 @@ def ablate(family, model, ids, base):
     for name, changes in family.ablations.items():
         other = build(family, changes)
         other.load_state_dict(weights)
+        if family.encoder:
+            other.dense = model.dense
         moved[name] = float((logits(other, ids) - base).abs().max())
     for name, (part, value) in family.neutral.items():
         hits = [key for key in weights if part in key]
@@ -170,6 +205,8 @@ def ablate(family, model, ids, base):
         other.load_state_dict(
             {key: torch.full_like(w, value) if key in hits else w for key, w in weights.items()}
         )
+        if family.encoder:
+            other.dense = model.dense
         moved[name] = float((logits(other, ids) - base).abs().max())
     return moved
 
@@ -191,8 +228,10 @@ def make(name, source, out, keep):
     model = build(family)
     for seed in range(1, MAX_SEEDS + 1):
         randomise(family, model, seed)
-        found = greedy(model, ids)
-        if found and len(set(found[0])) > GREEDY_TOKENS // 2:
+        if family.encoder:
+            model.dense = draw_dense(family, model.config.hidden_size, seed)
+        found = ([], []) if family.encoder else greedy(model, ids)
+        if family.encoder or found and len(set(found[0])) > GREEDY_TOKENS // 2:
             break
     else:
         sys.exit(f"{name}: no seed up to {MAX_SEEDS} keeps clear of ties and of repetition")
@@ -207,7 +246,7 @@ def make(name, source, out, keep):
         folder = Path(keep or temporary) / f"tiny-{name}"
         folder.mkdir(parents=True, exist_ok=True)
         tokenizer.save_pretrained(folder)
-        model.save_pretrained(folder)
+        save(family, model, folder)
         convert(source, folder, out / f"{name}.gguf", f"tiny-{name}", family.converter)
 
     base.numpy().astype("<f4").tofile(out / f"{name}.logits")
@@ -232,7 +271,7 @@ def make(name, source, out, keep):
     (out / f"{name}.json").write_text(text + "\n", encoding="utf-8")
     size = sum((out / f"{name}.{end}").stat().st_size for end in ("gguf", "logits", "json"))
     print(
-        f"{name:11} seed {seed:3}  {len(ids)} tokens  logits std {base.std():.2f}  least margin {min(margins):.3f}"
+        f"{name:11} seed {seed:3}  {len(ids)} tokens  logits std {base.std():.2f}  least margin {min(margins, default=0):.3f}"
         f"  {size / 1000:.0f} kB  ablations {record['ablations']}",
         flush=True,
     )

@@ -36,6 +36,9 @@ class Family:
     zero_centred_norms: bool = False  # the weight stored is (factor - 1)
     # Draws what the common rules do not cover: (name, a standard normal of its shape) -> tensor, or None.
     draw: Callable = lambda name, drawn: None
+    encoder: bool = False  # gives the last hidden state, and no logits
+    saved: dict = field(default_factory=dict)  # entries that the saved configuration is to have
+    dense: list = field(default_factory=list)  # widths of matrices behind an encoder (sentence-transformers' Dense)
     converter: list = field(default_factory=list)  # options of llama.cpp's converter
 
 

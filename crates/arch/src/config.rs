@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use cera_gguf::{Gguf, Metadata, Value};
 use cera_plan::{Attention, Rope, RopeStyle};
 
-use crate::Error;
 use crate::yarn::Scaling;
+use crate::{Error, Pooling};
 
 /// What every transformer of this crate has. Lengths are in elements, and positive.
 pub(crate) struct Config<'a> {
@@ -63,7 +63,6 @@ const NOT_SUPPORTED: &[(&str, f32)] = &[
     ("hyper_connection.count", 0.0),
     ("nextn_predict_layers", 0.0),
     ("num_loops", 0.0),
-    ("pooling_type", 0.0),
     ("rescale_every_n_layers", 0.0),
     ("rope.dimension_sections", 0.0),
     ("rope.scaling.alpha", 0.0),
@@ -79,7 +78,7 @@ const EXPERTS: &[(&str, f32)] =
 
 impl<'a> Config<'a> {
     /// Reads and checks what all families share.
-    pub fn read(file: &'a Gguf, architecture: &'static str) -> Result<Self, Error> {
+    pub fn read(file: &'a Gguf, architecture: &'static str, encoder: bool) -> Result<Self, Error> {
         let mut c = Config {
             metadata: file.metadata(),
             architecture,
@@ -107,11 +106,17 @@ impl<'a> Config<'a> {
         }
         c.width = c.count("embedding_length")?;
         c.context_length = c.count("context_length")?;
-        c.eps = c.need_positive("attention.layer_norm_rms_epsilon")?;
+        c.eps = match (
+            c.positive("attention.layer_norm_rms_epsilon")?,
+            c.positive("attention.layer_norm_epsilon")?,
+        ) {
+            (Some(eps), _) | (None, Some(eps)) => eps,
+            (None, None) => c.need_positive("attention.layer_norm_rms_epsilon")?,
+        };
         c.read_heads()?;
         c.read_rope()?;
         c.refuse(NOT_SUPPORTED)?;
-        if c.metadata.bool(&c.key("attention.causal"))? == Some(false) {
+        if c.metadata.bool(&c.key("attention.causal"))?.is_some_and(|causal| causal == encoder) {
             return Err(c.unsupported("attention.causal"));
         }
         Ok(c)
@@ -210,8 +215,18 @@ impl<'a> Config<'a> {
             kv_heads: heads(&self.kv_heads),
             head_dim: self.head_dim,
             scale,
+            causal: true,
             window,
             softcap: None,
+        }
+    }
+
+    /// What the file says of pooling, where its rows are to be pooled.
+    pub fn pooling(&self) -> Result<Option<Pooling>, Error> {
+        match self.metadata.find::<u32>(&self.key("pooling_type"))?.map(Pooling::of_number) {
+            Some(None) => Err(self.unsupported("pooling_type")),
+            Some(pooling) => Ok(pooling.filter(|&p| p != Pooling::None)),
+            None => Ok(None),
         }
     }
 

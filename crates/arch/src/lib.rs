@@ -4,19 +4,22 @@
 //! are known to and are not implemented, and every tensor that the plan does not read.
 #![forbid(unsafe_code)]
 
+mod bert;
 mod config;
 mod error;
 mod feed_forward;
 mod gemma3;
 mod llama;
+mod pooling;
 mod yarn;
 
 pub use error::Error;
+pub use pooling::Pooling;
 
 use std::collections::HashSet;
 
 use cera_gguf::Gguf;
-use cera_plan::{Plan, RopeStyle, TensorShape, Tensors};
+use cera_plan::{Asked, Plan, RopeStyle, TensorShape, Tensors};
 use config::Config;
 use feed_forward::{Choice, SOFTMAX};
 use llama::{Family, LLAMA, QueryNorms};
@@ -26,6 +29,8 @@ type Build = fn(&Config<'_>, &dyn Tensors) -> Result<Plan, Error>;
 
 /// The names that files give in `general.architecture`, and what builds them.
 const TABLE: &[(&str, Build)] = &[
+    ("bert", bert::build),
+    ("gemma-embedding", gemma3::encoder),
     ("gemma3", gemma3::build),
     ("ernie4_5-moe", |c, t| llama::build(c, t, &Family { window: false, ..LLAMA })),
     ("granite", |c, t| llama::build(c, t, &Family { window: false, scales: true, experts: None, ..LLAMA })),
@@ -63,42 +68,71 @@ pub struct Model {
     pub architecture: &'static str,
     /// Positions that it was trained for.
     pub context_length: usize,
+    /// What it gives of a sequence's rows; `None` where it gives logits.
+    pub pooling: Option<Pooling>,
 }
+
+/// The architectures whose rows see later ones. They give embeddings and nothing else.
+const ENCODERS: &[&str] = &["bert", "gemma-embedding"];
+
+/// What embeddings do without: the matrices that make logits of rows, or scores of pairs of texts.
+const HEADS: &[&str] = &["output.", "cls."];
 
 /// The architectures that can be built, by the names that files give them.
 pub fn architectures() -> impl Iterator<Item = &'static str> {
     TABLE.iter().map(|(name, _)| *name)
 }
 
-/// Records the plan of the model in a file. Reads keys and tensor descriptions, and no tensor's data.
+/// Records the plan of the model in a file: for logits, or for the embeddings that the file says it is for. Reads keys and tensor descriptions, and no tensor's data.
 ///
 /// # Errors
 /// [`Error`]: the file is of no known architecture, or its numbers and tensors do not make such a model.
 pub fn build(file: &Gguf) -> Result<Model, Error> {
+    build_pooled(file, None)
+}
+
+/// The same, for embeddings of this kind, where one is given.
+///
+/// # Errors
+/// As [`build`].
+pub fn build_pooled(file: &Gguf, pooling: Option<Pooling>) -> Result<Model, Error> {
     let found: &str = file.metadata().need("general.architecture")?;
     let Some(&(architecture, build)) = TABLE.iter().find(|(name, _)| *name == found) else {
         let supported = architectures().collect::<Vec<_>>().join(", ");
         return Err(Error::Architecture { found: found.to_owned(), supported });
     };
-    let config = Config::read(file, architecture)?;
-    let plan = build(&config, &FileTensors(file));
+    let encoder = ENCODERS.contains(&architecture);
+    let config = Config::read(file, architecture, encoder)?;
+    let of_file = config.pooling()?.or(encoder.then_some(Pooling::None));
+    let pooling = pooling.or(of_file);
+    let asked = pooling.map_or(Asked::Logits, Pooling::asked);
+    let plan = build(&config, &FileTensors { file, asked });
     config.refuse_unread()?;
     let plan = plan?;
     let used: HashSet<&str> = plan.weights.iter().map(|w| w.name.as_str()).collect();
-    if let Some(unused) = file.tensors().iter().find(|t| !used.contains(t.name.as_str())) {
+    let unneeded = |name: &str| pooling.is_some() && HEADS.iter().any(|head| name.starts_with(head));
+    let unused = file.tensors().iter().find(|t| !used.contains(t.name.as_str()) && !unneeded(&t.name));
+    if let Some(unused) = unused {
         return Err(Error::Unused { architecture, tensor: unused.name.clone() });
     }
-    Ok(Model { plan, architecture, context_length: config.context_length })
+    Ok(Model { plan, architecture, context_length: config.context_length, pooling })
 }
 
 /// The tensors of a GGUF file, as a graph asks for them.
-struct FileTensors<'a>(&'a Gguf);
+struct FileTensors<'a> {
+    file: &'a Gguf,
+    asked: Asked,
+}
 
 impl Tensors for FileTensors<'_> {
     fn find(&self, name: &str) -> Option<TensorShape> {
-        let tensor = self.0.tensor(name)?;
+        let tensor = self.file.tensor(name)?;
         // Each dimension fits: the reader compared their product with the file's size.
         let dims = tensor.dims.iter().map(|&d| usize::try_from(d).unwrap_or(usize::MAX)).collect();
         Some(TensorShape { ty: tensor.ty, dims })
+    }
+
+    fn asked(&self) -> Asked {
+        self.asked
     }
 }

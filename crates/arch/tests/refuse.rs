@@ -1,7 +1,7 @@
 //! Files whose numbers or tensors do not make a model: each is refused by an error that names the key or the tensor,
 //! and both numbers where two disagree.
 
-use cera_arch::{Error, Model, build};
+use cera_arch::{Error, Model, Pooling, build};
 use cera_gguf::{Array, Gguf, Metadata, Value, Writer};
 use cera_plan::{ExpertMatrices, GroupScore, Groups, Op, Routing, RowSet, Scoring};
 use cera_quant::Type;
@@ -31,7 +31,9 @@ impl File {
         f.tensor("output_norm.weight", &[32]);
         let norms = ["attn_norm", "ffn_norm"].into_iter();
         let (post, head): (&[&str], &[&str]) = match architecture {
-            "gemma3" => (&["post_attention_norm", "post_ffw_norm"], &["attn_q_norm", "attn_k_norm"]),
+            "gemma3" | "gemma-embedding" => {
+                (&["post_attention_norm", "post_ffw_norm"], &["attn_q_norm", "attn_k_norm"])
+            }
             "qwen3" | "qwen3moe" | "olmoe" => (&[], &["attn_q_norm", "attn_k_norm"]),
             _ => (&[], &[]),
         };
@@ -60,7 +62,32 @@ impl File {
                 f.tensor(&format!("blk.{n}.{name}.weight"), &[cols, rows]);
             }
         }
+        if architecture == "bert" {
+            f.become_bert();
+        }
         f
+    }
+
+    /// Norms behind the sums in place of those before, no gates, tables of positions and of types.
+    fn become_bert(&mut self) {
+        let gone = ["attn_norm", "ffn_norm", "ffn_gate", "output_norm"];
+        self.tensors.retain(|t| !gone.iter().any(|part| t.0.contains(part)));
+        for (name, dims) in [
+            ("position_embd.weight", &[32, 128][..]),
+            ("token_types.weight", &[32, 2]),
+            ("token_embd_norm.weight", &[32]),
+            ("token_embd_norm.bias", &[32]),
+        ] {
+            self.tensor(name, dims);
+        }
+        for n in 0..2 {
+            for name in ["attn_output_norm", "layer_output_norm"] {
+                self.tensor(&format!("blk.{n}.{name}.weight"), &[32]);
+                self.tensor(&format!("blk.{n}.{name}.bias"), &[32]);
+            }
+        }
+        self.set("attention.layer_norm_epsilon", 1e-12f32);
+        self.set("attention.causal", false);
     }
 
     fn set(&mut self, key: &str, value: impl Into<Value>) {
@@ -118,6 +145,30 @@ fn every_architecture_of_the_table_builds() {
         assert_eq!(model.plan.kv.len(), 2);
         assert_eq!(model.plan.values[model.plan.logits.index()].rows, RowSet::Wanted);
     }
+}
+
+#[test]
+fn files_for_embeddings_do_without_the_output_matrix() {
+    let pooled = |architecture, number: Option<u32>| {
+        let model = accepted(architecture, |f| {
+            if architecture == "llama" {
+                f.tensor("output.weight", &[32, 10]);
+            } else {
+                f.tensor("cls.weight", &[32, 32]);
+            }
+            number.into_iter().for_each(|n| f.set("pooling_type", n));
+        });
+        let last = model.plan.ops.last().map(Op::name).unwrap_or_default();
+        let output = model.plan.weights.iter().any(|w| w.name == "output.weight");
+        (model.pooling, model.plan.values[model.plan.logits.index()].width, last, output)
+    };
+    assert_eq!(pooled("llama", None), (None, 10, "linear", true));
+    assert_eq!(pooled("llama", Some(0)), (None, 10, "linear", true));
+    assert_eq!(pooled("llama", Some(1)), (Some(Pooling::Mean), 32, "pool", false));
+    assert_eq!(pooled("llama", Some(3)), (Some(Pooling::Last), 32, "rms_norm", false));
+    assert_eq!(pooled("bert", None), (Some(Pooling::None), 32, "layer_norm", false));
+    assert_eq!(pooled("bert", Some(1)), (Some(Pooling::Mean), 32, "pool", false));
+    assert_eq!(pooled("bert", Some(2)), (Some(Pooling::Cls), 32, "layer_norm", false));
 }
 
 // Row 12.
@@ -272,6 +323,8 @@ fn what_changes_the_meaning_is_never_ignored() {
     });
     refused(&["llama.attn_logit_softcapping", "50"], |f| f.set("attn_logit_softcapping", 50f32));
     refused(&["llama.attention.causal", "false"], |f| f.set("attention.causal", false));
+    refused_of("bert", &["bert.attention.causal", "true"], |f| f.set("attention.causal", true));
+    refused(&["llama.pooling_type", "4"], |f| f.set("pooling_type", 4u32));
     refused(&["llama.embedding_scale", "12"], |f| f.set("embedding_scale", 12f32));
     refused(&["llama.hidden_activation", "gelu"], |f| f.set("hidden_activation", "gelu"));
     refused(&["llama.rope.dimension_sections", "array"], |f| {

@@ -26,6 +26,12 @@ pub enum Error {
     /// The step contradicts the plan or the cache.
     #[error("bad step: {0}")]
     Step(String),
+    /// A sequence of a model whose rows see later ones, or are pooled, comes in parts.
+    #[error("rows of a sequence from position {position} on: the model takes all of a sequence in one step")]
+    Parted {
+        /// The position of the first row.
+        position: usize,
+    },
     /// A row's logits are not finite; names the first op whose output was not.
     #[error("row {row}: the output of op {op} ({name}) is not finite")]
     NotFinite {

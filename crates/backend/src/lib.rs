@@ -159,6 +159,9 @@ pub fn check_step(plan: &Plan, kv: &KvShape, rows: &Rows<'_>, sample: &[SampleRo
         }
     }
     check_written(rows)?;
+    if let Some(s) = rows.seqs.iter().find(|s| s.first_pos > 0).filter(|_| plan.whole()) {
+        return Err(Error::Parted { position: s.first_pos });
+    }
     if next != n {
         return Err(Error::Step(format!("{n} tokens, but the sequences have {next} rows")));
     }

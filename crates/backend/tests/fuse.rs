@@ -96,6 +96,7 @@ fn plan(checkpoint: &Checkpoint, steps: &[(u8, usize, usize)]) -> Plan {
                     kv_heads: 2,
                     head_dim: HEAD,
                     scale: 0.3,
+                    causal: true,
                     window,
                     softcap: Some(2.0),
                 };

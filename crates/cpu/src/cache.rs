@@ -1,5 +1,7 @@
 //! The memory of the key-value cache.
 
+use std::sync::Arc;
+
 use cera_backend::{BLOCK, Error, KvShape, KvType};
 use cera_plan::Kv;
 use half::f16;
@@ -11,8 +13,8 @@ use crate::shared::{Shared, memory};
 
 /// One layer's keys and values; the layout is [`Cache`]'s.
 pub struct LayerCache {
-    k: Store,
-    v: Store,
+    k: Arc<Store>,
+    v: Arc<Store>,
     heads: usize,
     head_dim: usize,
 }
@@ -21,8 +23,13 @@ impl LayerCache {
     /// Room for every block of the pool.
     pub fn new(layer: &Kv, kv: &KvShape) -> Result<LayerCache, Error> {
         let shape = [kv.blocks, layer.heads, layer.head_dim, BLOCK];
-        let (k, v) = (Store::new(kv.ty, &shape)?, Store::new(kv.ty, &shape)?);
+        let (k, v) = (Arc::new(Store::new(kv.ty, &shape)?), Arc::new(Store::new(kv.ty, &shape)?));
         Ok(LayerCache { k, v, heads: layer.heads, head_dim: layer.head_dim })
+    }
+
+    /// A layer of the same shape in the same memory.
+    pub fn shared(&self) -> LayerCache {
+        LayerCache { k: Arc::clone(&self.k), v: Arc::clone(&self.v), ..*self }
     }
 
     /// All of it.
@@ -66,7 +73,7 @@ impl LayerCache {
     /// The blocks are different, and no thread uses the cache.
     pub unsafe fn copy_block(&self, from: usize, to: usize) {
         let len = self.heads * self.head_dim * BLOCK;
-        for store in [&self.k, &self.v] {
+        for store in [&*self.k, &*self.v] {
             // SAFETY: the caller's promise.
             unsafe { store.copy(from * len, to * len, len) };
         }
@@ -193,7 +200,7 @@ mod tests {
         let kernels = Kernels::new(tier).unwrap();
         let (heads, dim, positions) = (2, 64, 70);
         let shape = KvShape { ty, blocks: 8, max_rows: 1, slots: 0 };
-        let cache = LayerCache::new(&Kv { heads, head_dim: dim, window: None }, &shape).unwrap();
+        let cache = LayerCache::new(&Kv { heads, head_dim: dim, window: None, kept: true }, &shape).unwrap();
         let number = |p: usize, i: usize| ((p * 131 + i * 37) % 199) as f32 / 100.0 - 1.0;
         let mut blocks = vec![BlockId(5), BlockId(0), BlockId(2)];
         for p in 0..positions {
@@ -208,10 +215,18 @@ mod tests {
             unsafe { cache.copy_block(0, 7) };
             blocks[1] = BlockId(7);
         }
-        let attention =
-            Attention { heads, kv_heads: heads, head_dim: dim, scale: 0.125, window: None, softcap: None };
+        let attention = Attention {
+            heads,
+            kv_heads: heads,
+            head_dim: dim,
+            scale: 0.125,
+            causal: true,
+            window: None,
+            softcap: None,
+        };
         let q: Vec<f32> = (0..dim).map(|i| number(3, i * 5)).collect();
-        let queries = Queries { q: &q, positions: &[positions - 1], blocks: &blocks, kv_head: 1 };
+        let queries =
+            Queries { q: &q, positions: &[positions - 1], blocks: &blocks, length: positions, kv_head: 1 };
         let mut out = vec![0.0; dim];
         // SAFETY: nobody writes.
         let cache = unsafe { cache.read() };

@@ -57,6 +57,8 @@ pub enum Stage {
     GateRows { out: Val, x: Val, gate: Val },
     /// The rows whose logits are wanted.
     SelectRows { out: Val, x: Val },
+    /// The mean of the rows of each wanted row's sequence.
+    Pool { out: Val, x: Val },
     /// `sum = a + b`, `out = norm(sum)`.
     AddNorm { sum: Val, out: Val, a: Val, b: Val, norm: Norm },
     /// Queries prepared; keys prepared and, with values, stored.
@@ -291,6 +293,7 @@ impl Stages {
             Op::Experts { out, x, routed, matrices, act } => self.experts(*out, *x, *routed, matrices, *act),
             Op::GateRows { out, x, gate } => Stage::GateRows { out: *out, x: *x, gate: *gate },
             Op::SelectRows { out, x } => Stage::SelectRows { out: *out, x: *x },
+            Op::Pool { out, x } => Stage::Pool { out: *out, x: *x },
             Op::Fused(fused) => match fused {
                 Fused::AddRmsNorm { sum, out, a, b, norm } => {
                     Stage::AddNorm { sum: *sum, out: *out, a: *a, b: *b, norm: *norm }
@@ -434,7 +437,8 @@ fn matrices_of(op: &Op) -> Vec<(Wt, usize)> {
         | Op::Softcap { .. }
         | Op::Route { .. }
         | Op::GateRows { .. }
-        | Op::SelectRows { .. } => vec![],
+        | Op::SelectRows { .. }
+        | Op::Pool { .. } => vec![],
         Op::Fused(f) => match f {
             Fused::NormLinear { parts, .. } => parts.iter().map(|p| (p.w, 1)).collect(),
             Fused::NormGlu { gate, up, .. } => vec![(*gate, 1), (*up, 1)],

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use cera_arch::Pooling;
 use cera_backend::{BLOCK, Backend, KvShape, KvType, Loaded, Rows, SampleRow, SeqRows, StepOutput};
 use cera_gguf::{Gguf, Metadata};
 use cera_plan::Plan;
@@ -36,6 +37,8 @@ pub struct Options<'a> {
     pub text: bool,
     /// The pre-tokenizer's name, in place of the one that the file gives.
     pub pre: Option<&'a str>,
+    /// Load for embeddings of this kind. `None`: for what the file says it is for.
+    pub pooling: Option<Pooling>,
     /// Told how the load gets on.
     pub progress: Option<Progress<'a>>,
 }
@@ -49,6 +52,7 @@ impl Default for Options<'_> {
             cache: KvType::default(),
             text: true,
             pre: None,
+            pooling: None,
             progress: None,
         }
     }
@@ -59,14 +63,15 @@ pub struct Engine {
     file: Gguf,
     plan: Plan,
     backend: &'static str,
-    loaded: Box<dyn Loaded>,
+    pub(crate) loaded: Box<dyn Loaded>,
     tokenizer: Option<Tokenizer>,
-    pool: BlockPool,
+    pub(crate) pool: BlockPool,
     slots: SlotPool,
     context: usize,
     max_rows: usize,
     vocabulary: usize,
-    out: StepOutput,
+    pooling: Option<Pooling>,
+    pub(crate) out: StepOutput,
     load_time: Duration,
 }
 
@@ -116,10 +121,15 @@ impl Engine {
         options: &Options<'_>,
     ) -> Result<Self, Error> {
         let start = Instant::now();
-        let model = cera_arch::build(&file)?;
+        let model = cera_arch::build_pooled(&file, options.pooling)?;
+        let pooling = model.pooling;
         let plan = cera_plan::fuse(model.plan, &|op| backend.takes(op));
         let context = context(options.context, model.context_length)?;
-        let kv = kv_shape(context, options)?;
+        let mut kv = kv_shape(context, options)?;
+        if pooling.is_some() {
+            // Any sequence is to fit one step.
+            kv.max_rows = kv.max_rows.max(context);
+        }
         // The tokenizer of a small model takes as long as its weights: one thread each.
         let (tokenizer, loaded) = thread::scope(|scope| {
             let tokenizer =
@@ -143,6 +153,7 @@ impl Engine {
             context,
             max_rows: kv.max_rows,
             vocabulary,
+            pooling,
             out: StepOutput::default(),
             load_time: start.elapsed(),
             file,
@@ -217,6 +228,10 @@ impl Engine {
     }
 
     fn check(&self, parts: &[Part<'_>]) -> Result<(), Error> {
+        if self.pooling.is_some() {
+            let why = "the model is loaded for embeddings: it has no logits";
+            return Err(Error::Request(why.into()));
+        }
         let rows = parts.iter().fold(0usize, |sum, p| sum.saturating_add(p.rows));
         if rows > self.max_rows {
             return Err(Error::Request(format!("{rows} rows, but a step has at most {}", self.max_rows)));
@@ -237,6 +252,11 @@ impl Engine {
             }
         }
         Ok(())
+    }
+
+    /// How rows are pooled, where the model is loaded for embeddings.
+    pub fn pooling(&self) -> Option<Pooling> {
+        self.pooling
     }
 
     /// The tokenizer.

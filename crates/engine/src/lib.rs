@@ -25,6 +25,7 @@
 #![forbid(unsafe_code)]
 
 mod blocks;
+mod embed;
 mod engine;
 mod error;
 mod generate;
@@ -33,6 +34,8 @@ mod states;
 mod stop;
 mod weights;
 
+pub use cera_arch::Pooling;
+pub use embed::Norm;
 pub use engine::{DEFAULT_CONTEXT, DEFAULT_MAX_ROWS, Engine, Options, Part, Want, tokenizer};
 pub use error::Error;
 pub use generate::{Event, Finish, Report, Request};

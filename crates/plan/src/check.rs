@@ -92,6 +92,11 @@ impl Check<'_> {
         if self.has_keys(layer) {
             return Err(self.fault(format!("layer {} of the cache is written twice", layer.0)));
         }
+        if !self.kv(layer)?.kept {
+            // It takes the memory of the others of its kind.
+            let others = self.stored.iter_mut().zip(&self.plan.kv).filter(|(_, kv)| !kv.kept);
+            others.for_each(|(stored, _)| *stored = false);
+        }
         if let Some(stored) = self.stored.get_mut(layer.index()) {
             *stored = true;
         }
@@ -265,6 +270,13 @@ impl Check<'_> {
                 let kv = self.kv(*layer)?;
                 self.rows("q", *q, RowSet::All)?;
                 self.like(("out", *out), ("q", *q))?;
+                if a.causal != kv.kept {
+                    let [row, layer] = match a.causal {
+                        true => ["no later position", "is not kept"],
+                        false => ["later positions", "is kept for later steps"],
+                    };
+                    return Err(self.fault(format!("a row sees {row}, but the layer {layer}")));
+                }
                 self.equal(("kv_heads", a.kv_heads), ("the number of heads of the layer", kv.heads))?;
                 self.equal(("head_dim", a.head_dim), ("head_dim of the layer", kv.head_dim))?;
                 self.width("q", *q, ("heads times head_dim", a.heads.saturating_mul(a.head_dim)))?;
@@ -295,7 +307,7 @@ impl Check<'_> {
                 self.same_rows("gate", *gate, *x)?;
                 self.width("gate", *gate, ("that of one number a row", 1))
             }
-            Op::SelectRows { out, x } => {
+            Op::SelectRows { out, x } | Op::Pool { out, x } => {
                 self.rows("x", *x, RowSet::All)?;
                 self.rows("out", *out, RowSet::Wanted)?;
                 self.width("out", *out, ("the width of x", self.value(*x)?.width))

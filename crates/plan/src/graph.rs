@@ -30,6 +30,22 @@ pub struct TensorShape {
 pub trait Tensors {
     /// The tensor of that name, if the checkpoint has it.
     fn find(&self, name: &str) -> Option<TensorShape>;
+
+    /// What the checkpoint's plan is to give.
+    fn asked(&self) -> Asked {
+        Asked::Logits
+    }
+}
+
+/// What a plan is to give.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Asked {
+    /// The logits of each wanted row.
+    Logits,
+    /// Each wanted row as the output matrix would get it.
+    Rows,
+    /// For each wanted row the mean of all such rows of its sequence.
+    Mean,
 }
 
 /// A plan being recorded.
@@ -101,6 +117,16 @@ impl<'a> Graph<'a> {
         let bias = self.tensors.find(&bias).is_some().then(|| self.vector(bias, width));
         let out = self.like(x);
         self.push(Op::LayerNorm { out, x, group: width, norm, bias });
+        out
+    }
+
+    /// `x` plus the first row of the matrix `{name}.weight`.
+    pub fn add_first_row(&self, x: Val, name: &str) -> Val {
+        let (name, cols) = (format!("{name}.weight"), self.width(x));
+        let (ty, _) = self.shape(&name, None, cols);
+        let b = self.intern(Weight { name, ty, first_row: 0, rows: 1, cols });
+        let out = self.like(x);
+        self.push(Op::Bias { out, x, b });
         out
     }
 
@@ -198,15 +224,65 @@ impl<'a> Graph<'a> {
         out
     }
 
-    /// The rows of `x` whose logits are wanted.
+    /// The rows of `x` whose logits are wanted. All rows go on where their mean is asked for.
     pub fn select_rows(&self, x: Val) -> Val {
+        if self.tensors.asked() == Asked::Mean {
+            return x;
+        }
         let out = self.value(RowSet::Wanted, self.width(x));
         self.push(Op::SelectRows { out, x });
         out
     }
 
-    /// Ends the recording with the value that holds the logits.
+    /// The wanted rows of `x`, or the mean of its rows, as is asked for; `x` itself where rows were selected before.
+    pub fn pool(&self, x: Val) -> Val {
+        let Value { rows, width } = self.state.borrow().values[x.index()];
+        match (rows, self.tensors.asked()) {
+            (RowSet::Wanted, _) => x,
+            (RowSet::All, Asked::Mean) => {
+                let out = self.value(RowSet::Wanted, width);
+                self.push(Op::Pool { out, x });
+                out
+            }
+            (RowSet::All, _) => self.select_rows(x),
+        }
+    }
+
+    /// Ends the recording with the value that holds the logits. Where rows are asked for, the output matrix and what
+    /// follows it are left out, and its rows are pooled.
     pub fn finish(self, logits: Val) -> Result<Plan, Error> {
+        if self.tensors.asked() == Asked::Logits {
+            return self.finish_rows(logits);
+        }
+        let rows = self.before_output(logits);
+        let rows = self.pool(rows);
+        self.finish_rows(rows)
+    }
+
+    /// The rows that the output matrix reads; ops from there on are taken back.
+    fn before_output(&self, logits: Val) -> Val {
+        let mut state = self.state.borrow_mut();
+        let mut at = logits;
+        while let Some(op) = state.ops.pop_if(|op| op.writes() == [at]) {
+            match op {
+                Op::Scale { x, .. } | Op::Softcap { x, .. } | Op::Bias { x, .. } => at = x,
+                Op::Linear { x, .. } => {
+                    let used = state.ops.iter().flat_map(Op::weights).map(|w| w.index() + 1);
+                    let used = used.max().unwrap_or(0);
+                    state.weights.truncate(used);
+                    state.weight_of.retain(|_, w| w.index() < used);
+                    return x;
+                }
+                _ => break,
+            }
+        }
+        let why = "rows in place of logits are asked for, but the logits do not come from an output matrix";
+        state.fault.get_or_insert_with(|| Error::Config(why.into()));
+        logits
+    }
+
+    /// Ends the recording with the value that holds what a model without logits gives.
+    pub fn finish_rows(self, logits: Val) -> Result<Plan, Error> {
         let State { ops, values, weights, kv, states, fault, .. } = self.state.into_inner();
         match fault {
             Some(fault) => Err(fault),
@@ -379,7 +455,7 @@ impl Layer<'_> {
 
     /// Stores `k` and `v` in a new layer of the cache, then attends `q` over it.
     pub fn attend(&self, q: Val, k: Val, v: Val, attention: Attention) -> Val {
-        let Attention { heads, kv_heads, head_dim, window, .. } = attention;
+        let Attention { heads, kv_heads, head_dim, window, causal, .. } = attention;
         if kv_heads == 0 || !heads.is_multiple_of(kv_heads) {
             let why = format!("block {}: {kv_heads} key heads do not divide {heads} heads", self.n);
             self.g.fault(Error::Config(why));
@@ -395,7 +471,7 @@ impl Layer<'_> {
         }
         let layer = {
             let kv = &mut self.g.state.borrow_mut().kv;
-            kv.push(Kv { heads: kv_heads, head_dim, window });
+            kv.push(Kv { heads: kv_heads, head_dim, window, kept: causal });
             KvLayer(kv.len() as u32 - 1)
         };
         self.g.push(Op::KvWrite { k, v, layer });

@@ -19,7 +19,7 @@ mod testing;
 pub use error::Error;
 pub use experts::{ExpertMatrices, ExpertMatrix, GroupScore, Groups, LEAST_SUM, Routed, Routing, Scoring};
 pub use fuse::fuse;
-pub use graph::{ExpertNames, Graph, Layer, TensorShape, Tensors};
+pub use graph::{Asked, ExpertNames, Graph, Layer, TensorShape, Tensors};
 pub use op::{
     Act, Attention, Fused, HeadPrep, KvLayer, LinearPart, Norm, Op, Rope, RopeStyle, StateLayer, Val, Wt,
     Yarn,
@@ -76,6 +76,9 @@ pub struct Kv {
     pub head_dim: usize,
     /// Positions that the layer's attention looks back, its own included.
     pub window: Option<usize>,
+    /// Whether positions stay for later steps. Else the layer holds those of the step alone, and layers of that kind may
+    /// share their memory: each is read before the next is written.
+    pub kept: bool,
 }
 
 /// What a plan says of a recurrent state: numbers in f32 that a sequence takes along from step to step, of fixed size
@@ -99,7 +102,7 @@ pub struct Plan {
     pub kv: Vec<Kv>,
     /// Every recurrent state, by [`StateLayer`].
     pub states: Vec<RecurrentState>,
-    /// The logits: `[wanted, vocabulary]`.
+    /// The logits: `[wanted, vocabulary]`; in the plan of an embedding the rows of that.
     pub logits: Val,
 }
 
@@ -120,5 +123,10 @@ impl Plan {
             _ => None,
         });
         tables.min()
+    }
+
+    /// Whether a step must hold the whole of each of its sequences: their rows see later ones, or are pooled.
+    pub fn whole(&self) -> bool {
+        self.kv.iter().any(|kv| !kv.kept) || self.ops.iter().any(|op| matches!(op, Op::Pool { .. }))
     }
 }

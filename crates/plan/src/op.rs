@@ -7,6 +7,8 @@
 //! Shapes below read `[rows, width]`, row-major. `rows` is the number of tokens in the step, or, behind
 //! [`Op::SelectRows`], the number of rows whose logits are wanted.
 
+use std::ops::Range;
+
 use crate::experts::{ExpertMatrices, Routed, Routing};
 
 /// A value: an activation of `rows x width` f32, by its index into [`Plan::values`](crate::Plan::values).
@@ -132,8 +134,8 @@ impl Rope {
     }
 }
 
-/// Attention of grouped query heads over a layer of the cache. A row at position `p` sees the positions
-/// `j <= p` of its own sequence; with a window `w`, only those with `p - j < w`.
+/// Attention of grouped query heads over a layer of the cache. Which positions of its own sequence a row sees,
+/// [`Attention::sees`] says.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Attention {
     /// Query heads.
@@ -144,10 +146,28 @@ pub struct Attention {
     pub head_dim: usize,
     /// Multiplies each score, before softcap and softmax.
     pub scale: f32,
-    /// Sliding window in positions, the row's own included.
+    /// Whether a row sees no later positions. Else it sees all that its sequence has in the step.
+    pub causal: bool,
+    /// Sliding window in positions. Where attention is causal it ends with the row's own position, which counts; else
+    /// half of it reaches to either side (Beltagy et al. 2020, arXiv:2004.05150), rounded down.
     pub window: Option<usize>,
     /// Scores become `cap * tanh(score / cap)`.
     pub softcap: Option<f32>,
+}
+
+impl Attention {
+    /// The positions that a row at `position` sees, of a sequence that has `length` of them.
+    #[inline]
+    pub fn sees(&self, position: usize, length: usize) -> Range<usize> {
+        match (self.causal, self.window) {
+            (true, None) => 0..position + 1,
+            (true, Some(window)) => (position + 1).saturating_sub(window)..position + 1,
+            (false, None) => 0..length,
+            (false, Some(window)) => {
+                position.saturating_sub(window / 2)..length.min(position.saturating_add(window / 2 + 1))
+            }
+        }
+    }
 }
 
 /// One matrix that reads a normalised row, with the bias that follows it.
@@ -214,6 +234,8 @@ pub enum Op {
     GateRows { out: Val, x: Val, gate: Val },
     /// Keeps the rows whose logits are wanted, in the order they are asked for.
     SelectRows { out: Val, x: Val },
+    /// For each wanted row the mean of all rows of its sequence, which the step must hold whole.
+    Pool { out: Val, x: Val },
     /// An op made by [`fuse`](crate::fuse).
     Fused(Fused),
 }
@@ -258,7 +280,8 @@ impl Op {
             | Op::Rope { x, .. }
             | Op::Scale { x, .. }
             | Op::Softcap { x, .. }
-            | Op::SelectRows { x, .. } => vec![*x],
+            | Op::SelectRows { x, .. }
+            | Op::Pool { x, .. } => vec![*x],
             Op::KvWrite { k, v, .. } => vec![*k, *v],
             Op::Attend { q, .. } => vec![*q],
             Op::Glu { gate, up, .. } => vec![*gate, *up],
@@ -296,7 +319,8 @@ impl Op {
             | Op::Softcap { out, .. }
             | Op::Experts { out, .. }
             | Op::GateRows { out, .. }
-            | Op::SelectRows { out, .. } => vec![*out],
+            | Op::SelectRows { out, .. }
+            | Op::Pool { out, .. } => vec![*out],
             Op::Fused(f) => match f {
                 Fused::AddRmsNorm { sum, out, .. } => vec![*sum, *out],
                 Fused::NormLinear { parts, .. } => parts.iter().map(|p| p.out).collect(),
@@ -331,7 +355,8 @@ impl Op {
             | Op::Scale { .. }
             | Op::Softcap { .. }
             | Op::GateRows { .. }
-            | Op::SelectRows { .. } => vec![],
+            | Op::SelectRows { .. }
+            | Op::Pool { .. } => vec![],
             Op::Fused(f) => match f {
                 Fused::AddRmsNorm { norm, .. } => vec![norm.weight],
                 Fused::NormLinear { norm, parts, .. } => {
@@ -369,7 +394,8 @@ impl Op {
             | Op::Attend { .. }
             | Op::Route { .. }
             | Op::Experts { .. }
-            | Op::SelectRows { .. } => false,
+            | Op::SelectRows { .. }
+            | Op::Pool { .. } => false,
             Op::Fused(f) => match f {
                 Fused::AddRmsNorm { .. } => true,
                 Fused::LinearAdd { add, x, .. } => input == *add && input != *x,
@@ -401,6 +427,7 @@ impl Op {
             Op::Experts { .. } => "experts",
             Op::GateRows { .. } => "gate_rows",
             Op::SelectRows { .. } => "select_rows",
+            Op::Pool { .. } => "pool",
             Op::Fused(f) => match f {
                 Fused::AddRmsNorm { .. } => "add_rms_norm",
                 Fused::NormLinear { .. } => "norm_linear",

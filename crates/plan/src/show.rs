@@ -71,7 +71,7 @@ pub struct Cost {
     pub multiply_adds: usize,
     /// Multiply-adds of attention for one token and one position that it looks back at.
     pub attention_per_position: usize,
-    /// Bytes of keys and values for one position, at f16.
+    /// Bytes of keys and values that are kept for one position, at f16.
     pub kv_bytes_f16: usize,
 }
 
@@ -101,7 +101,8 @@ impl Cost {
             }
         }
         cost.read_bytes = rows + read.into_iter().map(|w| weight(w).bytes()).sum::<usize>();
-        cost.kv_bytes_f16 = plan.kv.iter().map(|kv| 2 * kv.heads * kv.head_dim * 2).sum();
+        let kept = plan.kv.iter().filter(|kv| kv.kept);
+        cost.kv_bytes_f16 = kept.map(|kv| 2 * kv.heads * kv.head_dim * 2).sum();
         cost
     }
 }
@@ -135,6 +136,7 @@ pub fn products(plan: &Plan, op: &Op) -> Vec<(Wt, usize)> {
         | Op::Route { .. }
         | Op::GateRows { .. }
         | Op::SelectRows { .. }
+        | Op::Pool { .. }
         | Op::Fused(Fused::AddRmsNorm { .. } | Fused::HeadNormRopeKvWrite { .. }) => vec![],
     }
 }
@@ -266,7 +268,8 @@ fn numbers(op: &Op) -> Option<String> {
         | Op::KvWrite { .. }
         | Op::Add { .. }
         | Op::GateRows { .. }
-        | Op::SelectRows { .. } => None,
+        | Op::SelectRows { .. }
+        | Op::Pool { .. } => None,
         Op::Fused(f) => match f {
             Fused::AddRmsNorm { norm, .. } | Fused::NormLinear { norm, .. } => {
                 Some(format!("eps {:e}", norm.eps))
@@ -289,6 +292,9 @@ fn numbers(op: &Op) -> Option<String> {
 
 fn attention_numbers(a: &Attention) -> String {
     let mut s = format!("{} heads over {} of {}, scale {}", a.heads, a.kv_heads, a.head_dim, a.scale);
+    if !a.causal {
+        s.push_str(", both ways");
+    }
     if let Some(window) = a.window {
         let _ = write!(s, ", window {window}");
     }
@@ -337,7 +343,11 @@ fn totals(out: &mut String, plan: &Plan) {
         ),
         (
             "cache",
-            format!("{} bytes a position at f16, {} layers", grouped(cost.kv_bytes_f16), plan.kv.len()),
+            format!(
+                "{} bytes a position at f16, {} layers",
+                grouped(cost.kv_bytes_f16),
+                plan.kv.iter().filter(|kv| kv.kept).count()
+            ),
         ),
         (
             "arena",

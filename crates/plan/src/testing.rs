@@ -87,7 +87,15 @@ pub fn plan(blocks: usize, b: &Block) -> Plan {
         let rope = b.rope.then_some(rope);
         let post = |y, name| if b.post_norm { l.rms_norm(y, name) } else { y };
         let window = (!global).then_some(512);
-        let attention = Attention { heads: 4, kv_heads: 2, head_dim: 16, scale: 0.25, window, softcap: None };
+        let attention = Attention {
+            heads: 4,
+            kv_heads: 2,
+            head_dim: 16,
+            scale: 0.25,
+            causal: true,
+            window,
+            softcap: None,
+        };
 
         let h = l.rms_norm(x, "attn_norm");
         let (q, k, v) = (l.linear(h, "attn_q"), l.linear(h, "attn_k"), l.linear(h, "attn_v"));

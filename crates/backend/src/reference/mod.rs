@@ -269,6 +269,7 @@ impl LoadedReference {
             }
             Op::GateRows { out, x, gate } => one(out, moe::gate_rows(get(x), self.width(x), get(gate))),
             Op::SelectRows { out, x } => one(out, ops::select_rows(get(x), self.width(x), &step.wanted)),
+            Op::Pool { out, x } => one(out, ops::pool(get(x), self.width(x), step.rows.seqs, &step.wanted)),
             Op::Fused(Fused::AddRmsNorm { sum, out, a, b, norm }) => {
                 let added = ops::add(get(a), get(b));
                 let normed = self.norm(&added, &norm);
@@ -350,10 +351,17 @@ impl LoadedReference {
         let width = attention.heads * attention.head_dim;
         let mut out = Vec::with_capacity(q.len());
         for s in step.rows.seqs {
-            let [keys, values] = self.caches[layer.index()].rows(s.blocks, s.first_pos + s.rows.len())?;
+            let length = s.first_pos + s.rows.len();
+            let [keys, values] = self.caches[layer.index()].rows(s.blocks, length)?;
             for (row, position) in s.rows.clone().zip(s.first_pos..) {
                 let q = &q[row * width..][..width];
-                out.extend(ops::attend(q, position, attention, |j| keys[j], |j| values[j]));
+                out.extend(ops::attend(
+                    q,
+                    attention.sees(position, length),
+                    attention,
+                    |j| keys[j],
+                    |j| values[j],
+                ));
             }
         }
         Ok(out)

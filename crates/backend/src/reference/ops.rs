@@ -5,8 +5,11 @@
 //! billion weights can be checked in minutes.
 
 use std::num::NonZero;
+use std::ops::Range;
 
 use cera_plan::{Act, Attention, Rope, RopeStyle};
+
+use crate::SeqRows;
 
 /// `out[r] = table[tokens[r]]`.
 pub(super) fn embed(table: &[f32], width: usize, tokens: &[u32]) -> Vec<f64> {
@@ -158,16 +161,15 @@ pub(super) fn rope(
     out
 }
 
-/// Attention of one row of queries at `position`. `key(j)` and `value(j)` are the cache's rows
+/// Attention of one row of queries over the positions that it sees. `key(j)` and `value(j)` are the cache's rows
 /// `[kv_heads * head_dim]` of position `j`.
 pub(super) fn attend<'a>(
     q: &[f64],
-    position: usize,
+    seen: Range<usize>,
     a: &Attention,
     key: impl Fn(usize) -> &'a [f64],
     value: impl Fn(usize) -> &'a [f64],
 ) -> Vec<f64> {
-    let first = a.window.map_or(0, |w| (position + 1).saturating_sub(w));
     let group = a.heads / a.kv_heads;
     let mut out = vec![0.0; q.len()];
     for (h, (q, out)) in q.chunks_exact(a.head_dim).zip(out.chunks_exact_mut(a.head_dim)).enumerate() {
@@ -177,11 +179,11 @@ pub(super) fn attend<'a>(
             let score = dot * f64::from(a.scale);
             a.softcap.map_or(score, |cap| capped(score, cap))
         };
-        let mut scores: Vec<f64> = (first..=position).map(score).collect();
+        let mut scores: Vec<f64> = seen.clone().map(score).collect();
         let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
         scores.iter_mut().for_each(|s| *s = (*s - max).exp());
         let sum: f64 = scores.iter().sum();
-        for (p, j) in scores.iter().zip(first..) {
+        for (p, j) in scores.iter().zip(seen.clone()) {
             let weight = p / sum;
             out.iter_mut().zip(&value(j)[head.clone()]).for_each(|(o, v)| *o += weight * v);
         }
@@ -232,6 +234,18 @@ fn capped(x: f64, cap: f32) -> f64 {
 /// The rows of `x` that `wanted` names, in its order.
 pub(super) fn select_rows(x: &[f64], width: usize, wanted: &[usize]) -> Vec<f64> {
     wanted.iter().flat_map(|&r| &x[r * width..][..width]).copied().collect()
+}
+
+/// For each wanted row the mean of the rows of its sequence.
+pub(super) fn pool(x: &[f64], width: usize, seqs: &[SeqRows<'_>], wanted: &[usize]) -> Vec<f64> {
+    let mut out = Vec::with_capacity(wanted.len() * width);
+    for row in wanted {
+        let rows =
+            seqs.iter().map(|s| s.rows.clone()).find(|rows| rows.contains(row)).unwrap_or(*row..row + 1);
+        let of_column = |c| rows.clone().map(|r| x[r * width + c]).sum::<f64>() / rows.len() as f64;
+        out.extend((0..width).map(of_column));
+    }
+    out
 }
 
 #[cfg(test)]
@@ -305,8 +319,9 @@ mod tests {
         let keys = [[1.0, 0.0], [0.0, 1.0], [2.0, 0.0]];
         let values = [[1.0, 10.0], [2.0, 20.0], [4.0, 40.0]];
         let run = |window, softcap| {
-            let a = Attention { heads: 2, kv_heads: 1, head_dim: 2, scale: 0.5, window, softcap };
-            attend(&[2.0, 0.0, 0.0, 0.0], 2, &a, |j| &keys[j], |j| &values[j])
+            let a =
+                Attention { heads: 2, kv_heads: 1, head_dim: 2, scale: 0.5, causal: true, window, softcap };
+            attend(&[2.0, 0.0, 0.0, 0.0], a.sees(2, 3), &a, |j| &keys[j], |j| &values[j])
         };
         let e = std::f64::consts::E;
         // Scores of the first head: 1, 0, 2. The second head's are all 0.
@@ -319,6 +334,35 @@ mod tests {
         let scores = [1.0f64, 0.0, 2.0].map(|s| (3.0 * (s / 3.0).tanh()).exp());
         let first = (scores[0] + 2.0 * scores[1] + 4.0 * scores[2]) / scores.iter().sum::<f64>();
         close(&run(None, Some(3.0))[..1], &[first]);
+    }
+
+    #[test]
+    fn attention_that_is_not_causal_sees_later_positions_too() {
+        let values = [[1.0], [2.0], [4.0], [8.0], [16.0]];
+        let run = |position, window| {
+            let a = Attention {
+                heads: 1,
+                kv_heads: 1,
+                head_dim: 1,
+                scale: 1.0,
+                causal: false,
+                window,
+                softcap: None,
+            };
+            // All scores are 0: the mean of what is seen.
+            attend(&[0.0], a.sees(position, 5), &a, |j| &values[j], |j| &values[j])[0]
+        };
+        close(&[run(0, None), run(4, None)], &[31.0 / 5.0, 31.0 / 5.0]);
+        // A window of 2 or 3 reaches one to either side, one of 1 to none.
+        close(&[run(2, Some(2)), run(2, Some(3)), run(2, Some(1))], &[14.0 / 3.0, 14.0 / 3.0, 4.0]);
+        close(&[run(0, Some(2)), run(4, Some(4))], &[1.5, 28.0 / 3.0]);
+    }
+
+    #[test]
+    fn rows_are_pooled_by_sequence() {
+        let seq = |rows| SeqRows { rows, first_pos: 0, blocks: &[], slot: None };
+        let x = [1.0, 10.0, 3.0, 30.0, 5.0, 50.0];
+        assert_eq!(pool(&x, 2, &[seq(0..2), seq(2..3)], &[2, 0, 1]), [5.0, 50.0, 2.0, 20.0, 2.0, 20.0]);
     }
 
     #[test]

@@ -33,6 +33,8 @@ pub struct Queries<'a> {
     pub q: &'a [f32],
     /// The position of each.
     pub positions: &'a [usize],
+    /// Positions that their sequence has.
+    pub length: usize,
     /// The blocks of their sequence.
     pub blocks: &'a [BlockId],
     /// The head of the cache.
@@ -80,29 +82,21 @@ impl Scratch {
     }
 }
 
-/// The first position that a row at position `p` sees.
+/// From the first to the last position that any of the rows at `positions` sees, of a sequence of `length`.
 #[inline(always)]
-fn start(attention: &Attention, p: usize) -> usize {
-    match attention.window {
-        Some(w) => (p + 1).saturating_sub(w),
-        None => 0,
-    }
-}
-
-/// From the first to the last position that any of the rows at `positions` sees.
-#[inline(always)]
-fn seen_by_any(attention: &Attention, positions: &[usize]) -> Range<usize> {
+fn seen_by_any(attention: &Attention, positions: &[usize], length: usize) -> Range<usize> {
     let (mut from, mut to) = (usize::MAX, 0);
     for &p in positions {
-        from = from.min(start(attention, p));
-        to = to.max(p + 1);
+        let seen = attention.sees(p, length);
+        from = from.min(seen.start);
+        to = to.max(seen.end);
     }
     from..to
 }
 
-/// The spans that any of the rows at `positions` sees.
-pub fn spans(attention: &Attention, positions: &[usize]) -> Range<usize> {
-    let seen = seen_by_any(attention, positions);
+/// The spans that any of the rows at `positions` sees, of a sequence of `length`.
+pub fn spans(attention: &Attention, positions: &[usize], length: usize) -> Range<usize> {
+    let seen = seen_by_any(attention, positions, length);
     seen.start / SPAN..seen.end.div_ceil(SPAN)
 }
 
@@ -119,7 +113,7 @@ pub fn span<S: Simd>(
     let n = queries.positions.len();
     scratch.states[..n].fill(State::EMPTY);
     scratch.sums[..n * attention.head_dim].fill(0.0);
-    let Range { start: from, end: to } = seen_by_any(attention, queries.positions);
+    let Range { start: from, end: to } = seen_by_any(attention, queries.positions, queries.length);
     let end = ((span + 1) * SPAN).min(to);
     let mut strip = (span * SPAN).max(from / STRIP * STRIP);
     while strip < end {
@@ -130,7 +124,8 @@ pub fn span<S: Simd>(
         let dim = attention.head_dim;
         let rows = scratch.scores.chunks_exact_mut(STRIP).zip(scratch.sums.chunks_exact_mut(dim));
         for ((&p, state), (scores, sums)) in queries.positions.iter().zip(&mut scratch.states).zip(rows) {
-            to_weights(s, attention, &seen(attention, p, strip, STRIP), scores, state, sums);
+            let seen = seen(&attention.sees(p, queries.length), strip, STRIP);
+            to_weights(s, attention, &seen, scores, state, sums);
         }
         for block in blocks.step_by(BLOCK) {
             weigh_block(s, attention, cache, queries, strip, block, scratch);
@@ -167,11 +162,11 @@ pub fn finish(total: &State, out: &mut [f32]) {
     }
 }
 
-/// The positions of `len` from `at` on that a row at position `p` sees, counted from `at`.
+/// Those of `len` positions from `at` on that a row sees, counted from `at`.
 #[inline(always)]
-fn seen(attention: &Attention, p: usize, at: usize, len: usize) -> Range<usize> {
-    let hi = (p + 1).saturating_sub(at).min(len);
-    start(attention, p).saturating_sub(at).min(hi)..hi
+fn seen(of_row: &Range<usize>, at: usize, len: usize) -> Range<usize> {
+    let hi = of_row.end.saturating_sub(at).min(len);
+    of_row.start.saturating_sub(at).min(hi)..hi
 }
 
 /// Where the numbers of a block and head lie.
@@ -437,7 +432,7 @@ fn weigh_all<S: Simd, N: Numbers<S>>(
 fn runs<S: Simd, N: Numbers<S>>(s: S, values: N, next: *const u8, out: &mut Weighed<'_>) {
     let dim = out.attention.head_dim;
     let together = if const { S::REGISTERS == 0 } { 1 } else { TOGETHER };
-    let sees = |p: usize| seen(out.attention, p, out.block, BLOCK);
+    let sees = |p: usize| seen(&out.attention.sees(p, out.queries.length), out.block, BLOCK);
     let mut i = 0;
     while let Some(&p) = out.queries.positions.get(i) {
         let seen = sees(p);

@@ -91,7 +91,7 @@ impl Kernels {
     ) {
         let (dim, n) = (attention.head_dim, queries.positions.len());
         scratch.totals[..n].fill(State::EMPTY);
-        for span in spans(attention, queries.positions) {
+        for span in spans(attention, queries.positions, queries.length) {
             (self.span)(attention, cache, queries, span, scratch);
             let Scratch { states, sums, totals, .. } = &mut *scratch;
             let of = states.iter().zip(sums.chunks_exact(dim)).zip(totals);

@@ -490,9 +490,10 @@ fn attention_agrees_with_plain_softmax_and_does_not_depend_on_the_other_queries(
         (64, 1100, Some(100), None),
         (80, 70, Some(33), Some(2.0)),
     ];
-    for (dim, positions, window, softcap) in cases {
+    let cases = cases.into_iter().flat_map(|case| [(case, true), (case, false)]);
+    for ((dim, positions, window, softcap), causal) in cases {
         let (heads, kv_heads) = (4, 2);
-        let attention = Attention { heads, kv_heads, head_dim: dim, scale: 0.3, window, softcap };
+        let attention = Attention { heads, kv_heads, head_dim: dim, scale: 0.3, causal, window, softcap };
         let c = test_cache(kv_heads, dim, positions, &mut random);
         let cache = c.stored();
         let at: Vec<usize> = [0, 1, 31, 32, positions / 2, positions - 2, positions - 1]
@@ -507,6 +508,7 @@ fn attention_agrees_with_plain_softmax_and_does_not_depend_on_the_other_queries(
                 q: &side_by_side(&q[from * dim..(from + n) * dim], n),
                 positions: &at[from..from + n],
                 blocks: &c.blocks,
+                length: positions,
                 kv_head: 1,
             };
             k.attend(&attention, &cache, &queries, &mut scratch, &mut out);
@@ -516,9 +518,13 @@ fn attention_agrees_with_plain_softmax_and_does_not_depend_on_the_other_queries(
         for (i, &p) in at.iter().enumerate() {
             let alone = run(&scalar(), i, 1);
             assert_eq!(bits(&alone), bits(&together[i * dim..(i + 1) * dim]), "query {i}");
-            let from = window.map_or(0, |w: usize| (p + 1).saturating_sub(w));
+            let seen = match (causal, window) {
+                (true, window) => window.map_or(0, |w: usize| (p + 1).saturating_sub(w))..p + 1,
+                (false, None) => 0..positions,
+                (false, Some(w)) => p.saturating_sub(w / 2)..(p + w / 2 + 1).min(positions),
+            };
             let mut weights = Vec::new();
-            for j in from..=p {
+            for j in seen.clone() {
                 let key = &c.keys[(j * kv_heads + 1) * dim..][..dim];
                 let dot: f64 =
                     key.iter().zip(&q[i * dim..]).map(|(k, q)| f64::from(*k) * f64::from(*q)).sum();
@@ -527,7 +533,7 @@ fn attention_agrees_with_plain_softmax_and_does_not_depend_on_the_other_queries(
             }
             let total: f64 = weights.iter().sum();
             for (d, got) in alone.iter().enumerate() {
-                let values = (from..=p).map(|j| f64::from(c.values[(j * kv_heads + 1) * dim + d]));
+                let values = seen.clone().map(|j| f64::from(c.values[(j * kv_heads + 1) * dim + d]));
                 let expected: f64 = values.zip(&weights).map(|(v, w)| v * w).sum::<f64>() / total;
                 let got = f64::from(*got);
                 assert!((got - expected).abs() < 1e-5, "dim {dim} position {p}: {got} for {expected}");
@@ -540,14 +546,21 @@ fn attention_agrees_with_plain_softmax_and_does_not_depend_on_the_other_queries(
 fn attention_keeps_a_nan_in_a_query() {
     let mut random = Random(7);
     let dim = 16;
-    let attention =
-        Attention { heads: 1, kv_heads: 1, head_dim: dim, scale: 1.0, window: None, softcap: None };
+    let attention = Attention {
+        heads: 1,
+        kv_heads: 1,
+        head_dim: dim,
+        scale: 1.0,
+        causal: true,
+        window: None,
+        softcap: None,
+    };
     let c = test_cache(1, dim, 600, &mut random);
     let mut q = random.floats(dim);
     q[3] = f32::NAN;
     for tier in Tier::available() {
         let mut out = vec![0.0; dim];
-        let queries = Queries { q: &q, positions: &[599], blocks: &c.blocks, kv_head: 0 };
+        let queries = Queries { q: &q, positions: &[599], blocks: &c.blocks, length: 600, kv_head: 0 };
         let k = Kernels::new(tier).unwrap();
         k.attend(&attention, &c.stored(), &queries, &mut Scratch::new(1, dim), &mut out);
         assert!(out.iter().all(|v| v.is_nan()), "{tier}");

@@ -60,7 +60,8 @@ impl Core {
         // SAFETY: the rows' keys and values were stored by an earlier stage.
         let cache = unsafe { self.cache[op.layer.index()].read() };
         let tasks = self.step.seqs.iter().map(|(rows, _)| tasks_of(op.attention, rows)).sum();
-        let seen = spans(op.attention, &self.step.positions);
+        let longest = self.step.seqs.iter().map(|(rows, _)| self.length(rows)).max().unwrap_or(0);
+        let seen = spans(op.attention, &self.step.positions, longest);
         let pieces = self.step.tokens.len() * op.attention.heads * seen.len();
         let room = self.pieces.states.len().min(self.pieces.sums.len() / op.attention.head_dim);
         if tasks < 2 * team.threads && seen.len() > 1 && pieces <= room {
@@ -121,7 +122,8 @@ impl Core {
             let span = seen.start + claimed % seen.len();
             self.gather(op, &task, local);
             let Local { scratch, queries, positions, .. } = &mut *local;
-            if !spans(op.attention, positions).contains(&span) {
+            let length = self.length(&self.step.seqs[task.seq].0);
+            if !spans(op.attention, positions, length).contains(&span) {
                 continue;
             }
             let queries = self.queries(&task, queries, positions, dim);
@@ -140,7 +142,8 @@ impl Core {
         team.barrier();
         for i in team.share(self.step.tokens.len() * heads) {
             let (row, head) = (i / heads, i % heads);
-            let spans = spans(op.attention, &self.step.positions[row..row + 1]);
+            let length = self.length(&self.step.seqs[self.step.seq_of[row]].0);
+            let spans = spans(op.attention, &self.step.positions[row..row + 1], length);
             let pieces = piece(row, head, spans.start)..piece(row, head, spans.end);
             // SAFETY: written before the barrier.
             let (states, sums) = unsafe {
@@ -194,7 +197,13 @@ impl Core {
         dim: usize,
     ) -> Queries<'a> {
         let (q, blocks) = (&q[..positions.len() * dim], self.step.blocks_of(task.seq));
-        Queries { q, positions, blocks, kv_head: task.kv_head }
+        let length = self.length(&self.step.seqs[task.seq].0);
+        Queries { q, positions, length, blocks, kv_head: task.kv_head }
+    }
+
+    /// Positions that a sequence has once the step is done, by its rows.
+    fn length(&self, rows: &Range<usize>) -> usize {
+        self.step.positions[rows.end - 1] + 1
     }
 
     /// A head of a row, to write.

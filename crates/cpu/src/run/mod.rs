@@ -15,7 +15,7 @@ use cera_backend::{
     check_step,
 };
 use cera_plan::arena::Arena;
-use cera_plan::{KvLayer, Norm, Op, Plan, RowSet, Val};
+use cera_plan::{Kv, KvLayer, Norm, Op, Plan, RowSet, Val};
 
 use crate::cache::{LayerCache, Narrow};
 use crate::format::{ActGroup, GROUP, PANEL};
@@ -187,7 +187,12 @@ impl Runner {
         let (cols, precise) = (widest_input(false), widest_input(true));
         let mut cache = Vec::new();
         for layer in &plan.kv {
-            cache.push(LayerCache::new(layer, kv)?);
+            let alike = |other: &&(Kv, LayerCache)| !layer.kept && other.0 == *layer;
+            let made = match cache.iter().find(alike) {
+                Some((_, other)) => other.shared(),
+                None => LayerCache::new(layer, kv)?,
+            };
+            cache.push((*layer, made));
         }
         let states = plan.states.iter().map(|s| memory("recurrent states", &[kv.slots, s.len]));
         let block = plan.weights.iter().map(|w| w.ty.block_bytes()).max().unwrap_or(0);
@@ -228,7 +233,7 @@ impl Runner {
             arena,
             kv_shape: *kv,
             stages,
-            cache,
+            cache: cache.into_iter().map(|(_, made)| made).collect(),
             states: states.collect::<Result<_, _>>()?,
             step: Step::new(kv),
         };
@@ -446,7 +451,8 @@ impl Core {
                     | Stage::Softcap { out, .. }
                     | Stage::AddNorm { out, .. }
                     | Stage::GateRows { out, .. }
-                    | Stage::SelectRows { out, .. } => self.rows_of(*out),
+                    | Stage::SelectRows { out, .. }
+                    | Stage::Pool { out, .. } => self.rows_of(*out),
                     Stage::Route(route) => self.rows_of(route.scores),
                     _ => self.step.tokens.len(),
                 };
@@ -558,6 +564,17 @@ impl Core {
                 for o in unsafe { self.moved(*out, *x, r) } {
                     *o *= by[0];
                 }
+            }
+            Stage::Pool { out, x } => {
+                let (rows, _) = self.step.seqs[self.step.seq_of[self.step.wanted[r]]].clone();
+                // SAFETY: as above; the values are in different regions.
+                let (out, x) = unsafe { (self.write(*out, row), self.read(*x, rows.clone())) };
+                out.fill(0.0);
+                for x in x.chunks_exact(out.len()) {
+                    out.iter_mut().zip(x).for_each(|(o, x)| *o += x);
+                }
+                let by = 1.0 / rows.len() as f32;
+                out.iter_mut().for_each(|o| *o *= by);
             }
             Stage::SelectRows { out, x } => {
                 let from = self.step.wanted[r];
