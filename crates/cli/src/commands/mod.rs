@@ -3,6 +3,7 @@
 pub mod bench;
 pub mod chat;
 pub mod doctor;
+pub mod embed;
 pub mod inspect;
 pub mod list;
 pub mod logits;

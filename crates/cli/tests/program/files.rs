@@ -126,3 +126,22 @@ fn the_processor_gives_the_same_answers() {
     assert_eq!(o["ids"], json!([66, 67, 68]));
     assert_ne!(o["ids"][0], END_OF_TEXT);
 }
+
+#[test]
+fn embed_gives_a_vector_a_text() {
+    let place = Place::new(Text::Plain);
+    let file = place.path("texts");
+    std::fs::write(&file, "AB\n\nC\n").unwrap();
+    let words = ["embed", "--pooling", "mean", "--json", "-f", file.to_str().unwrap()];
+    let found = objects(&good(place.with_model(&words).args(REFERENCE)).out);
+    let near = |v: &serde_json::Value, expected: f64| (v.as_f64().unwrap() - expected).abs() < 1e-6;
+    assert_eq!(found.iter().map(|o| o["tokens"].as_u64().unwrap()).collect::<Vec<_>>(), [2, 1]);
+    let [two, one] = [&found[0]["embedding"], &found[1]["embedding"]];
+    assert!(near(&two[65], 0.5f64.sqrt()) && near(&two[66], 0.5f64.sqrt()) && near(&one[67], 1.0));
+
+    let out = good(place.with_model(&["embed", "--pooling", "last", "-p", "AB"]).args(REFERENCE)).out;
+    let numbers: Vec<f32> = out.split_whitespace().map(|n| n.parse().unwrap()).collect();
+    assert!(numbers.len() == 288 && (numbers[66] - 1.0).abs() < 1e-6, "{out}");
+    // The file does not say which pooling it is for.
+    bad(place.with_model(&["embed", "-p", "AB"]).args(REFERENCE), 2, &["--pooling"]);
+}
