@@ -27,7 +27,12 @@ fn the_tiers_that_are_meant_run() {
 /// The model with its matrices encoded in several types.
 fn mixed(file: &Gguf) -> Result<Gguf> {
     let mut types = TYPES.into_iter().cycle();
-    encoded(file, |t| types.next().filter(|_| t.dims.len() == 2))
+    encoded(file, |t| {
+        // Matrices and stacks of them, whose rows are whole blocks.
+        let matrix = t.dims.get(1).is_some_and(|&rows| rows > 1);
+        let fits = |ty: &Type| matrix && usize::try_from(t.dims[0]).is_ok_and(|n| ty.row_bytes(n).is_some());
+        types.next().filter(fits)
+    })
 }
 
 /// The digest of the logits at every position of the prompt.
