@@ -132,6 +132,10 @@ def randomise(family, model, seed):
             else:
                 sys.exit(f"no rule for parameter {name}")
             parameter.copy_(value)
+        # Some models keep what is learned otherwise in buffers.
+        for name, buffer in model.named_buffers():
+            if name.endswith("e_score_correction_bias"):
+                buffer.copy_(family.draw(name, torch.randn(buffer.shape, generator=generator, dtype=torch.float32)))
     model.tie_weights()
 
 

@@ -9,7 +9,7 @@ use cera_gguf::{Gguf, Metadata, Value};
 use cera_plan::{Attention, Rope, RopeStyle};
 
 use crate::yarn::Scaling;
-use crate::{Error, Pooling};
+use crate::{Error, Pooling, deepseek2};
 
 /// What every transformer of this crate has. Lengths are in elements, and positive.
 pub(crate) struct Config<'a> {
@@ -46,10 +46,8 @@ const NOT_SUPPORTED: &[(&str, f32)] = &[
     ("altup.num_inputs", 0.0),
     ("attention.clamp_kqv", 0.0),
     ("attention.indexer.head_count", 0.0),
-    ("attention.kv_lora_rank", 0.0),
     ("attention.max_alibi_bias", 0.0),
     ("attention.output_scale", 0.0),
-    ("attention.q_lora_rank", 0.0),
     ("attention.recurrent_layers", 0.0),
     ("attention.rope_pattern", 0.0),
     ("attention.shared_kv_layers", 0.0),
@@ -116,6 +114,9 @@ impl<'a> Config<'a> {
         c.read_heads()?;
         c.read_rope()?;
         c.refuse(NOT_SUPPORTED)?;
+        if architecture != deepseek2::NAME {
+            c.refuse(&[("attention.kv_lora_rank", 0.0), ("attention.q_lora_rank", 0.0)])?;
+        }
         if c.metadata.bool(&c.key("attention.causal"))?.is_some_and(|causal| causal == encoder) {
             return Err(c.unsupported("attention.causal"));
         }
@@ -146,6 +147,10 @@ impl<'a> Config<'a> {
                 return Err(self.value("attention.head_count", heads, why));
             }
         };
+        if self.architecture == deepseek2::NAME {
+            // Its lengths are those of the cache, and its own to check.
+            return Ok(());
+        }
         for key in ["attention.value_length", "attention.key_length_swa", "attention.value_length_swa"] {
             self.same(key, self.head_dim, "the length of a key")?;
         }
@@ -214,10 +219,12 @@ impl<'a> Config<'a> {
             heads: heads(&self.heads),
             kv_heads: heads(&self.kv_heads),
             head_dim: self.head_dim,
+            value_dim: self.head_dim,
             scale,
             causal: true,
             window,
             softcap: None,
+            sinks: None,
         }
     }
 
@@ -331,7 +338,8 @@ impl<'a> Config<'a> {
         format!("{}.{name}", self.architecture)
     }
 
-    fn value(&self, name: &str, value: impl ToString, why: String) -> Error {
+    /// The error that refuses a key for what its value is beside others.
+    pub fn value(&self, name: &str, value: impl ToString, why: String) -> Error {
         Error::Value { key: self.key(name), value: value.to_string(), why }
     }
 

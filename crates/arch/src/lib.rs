@@ -6,9 +6,11 @@
 
 mod bert;
 mod config;
+mod deepseek2;
 mod error;
 mod feed_forward;
 mod gemma3;
+mod gpt_oss;
 mod llama;
 mod pooling;
 mod yarn;
@@ -30,8 +32,10 @@ type Build = fn(&Config<'_>, &dyn Tensors) -> Result<Plan, Error>;
 /// The names that files give in `general.architecture`, and what builds them.
 const TABLE: &[(&str, Build)] = &[
     ("bert", bert::build),
+    (deepseek2::NAME, deepseek2::build),
     ("gemma-embedding", gemma3::encoder),
     ("gemma3", gemma3::build),
+    ("gpt-oss", gpt_oss::build),
     ("ernie4_5-moe", |c, t| llama::build(c, t, &Family { window: false, ..LLAMA })),
     ("granite", |c, t| llama::build(c, t, &Family { window: false, scales: true, experts: None, ..LLAMA })),
     ("granitemoe", |c, t| llama::build(c, t, &Family { window: false, scales: true, ..LLAMA })),

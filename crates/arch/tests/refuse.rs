@@ -29,7 +29,8 @@ impl File {
         f.set("attention.layer_norm_rms_epsilon", Value::F32(1e-5));
         f.tensor("token_embd.weight", &[32, 10]);
         f.tensor("output_norm.weight", &[32]);
-        let norms = ["attn_norm", "ffn_norm"].into_iter();
+        let norms = ["attn_norm", if architecture == "gpt-oss" { "post_attention_norm" } else { "ffn_norm" }];
+        let norms = norms.into_iter();
         let (post, head): (&[&str], &[&str]) = match architecture {
             "gemma3" | "gemma-embedding" => {
                 (&["post_attention_norm", "post_ffw_norm"], &["attn_q_norm", "attn_k_norm"])
@@ -65,6 +66,9 @@ impl File {
         if architecture == "bert" {
             f.become_bert();
         }
+        if architecture == "deepseek2" {
+            f.latent();
+        }
         f
     }
 
@@ -88,6 +92,30 @@ impl File {
         }
         self.set("attention.layer_norm_epsilon", 1e-12f32);
         self.set("attention.causal", false);
+    }
+
+    /// Keys and values of four heads, of 4 + 4 and of 8 elements, out of latents of 16.
+    fn latent(&mut self) {
+        for (key, value) in [
+            ("attention.head_count_kv", 1),
+            ("attention.key_length", 20),
+            ("attention.value_length", 16),
+            ("attention.kv_lora_rank", 16),
+            ("attention.key_length_mla", 8),
+            ("attention.value_length_mla", 8),
+            ("rope.dimension_count", 4),
+        ] {
+            self.set(key, Value::U32(value));
+        }
+        for n in 0..2 {
+            self.tensors.retain(|t| {
+                t.0 != format!("blk.{n}.attn_k.weight") && t.0 != format!("blk.{n}.attn_v.weight")
+            });
+            self.tensor(&format!("blk.{n}.attn_kv_a_mqa.weight"), &[32, 20]);
+            self.tensor(&format!("blk.{n}.attn_kv_a_norm.weight"), &[16]);
+            self.tensor(&format!("blk.{n}.attn_k_b.weight"), &[4, 16, 4]);
+            self.tensor(&format!("blk.{n}.attn_v_b.weight"), &[16, 8, 4]);
+        }
     }
 
     fn set(&mut self, key: &str, value: impl Into<Value>) {
@@ -341,6 +369,22 @@ fn what_changes_the_meaning_is_never_ignored() {
         f.set("rope.scaling.attn_factor", 1f32);
         f.set("vocab_size", 10u32);
         f.metadata.insert("general.name", "anything");
+    });
+}
+
+#[test]
+fn latents_that_do_not_fit_or_are_joined_as_of_old() {
+    refused(&["llama.attention.kv_lora_rank", "16"], |f| f.set("attention.kv_lora_rank", 16u32));
+    let of = |says: &[&str], change: fn(&mut File)| refused_of("deepseek2", says, change);
+    of(&["blk.0.attn_kv_b.weight", "anew"], |f| f.tensor("blk.0.attn_kv_b.weight", &[16, 48]));
+    of(&["deepseek2.attention.key_length_mla", "4"], |f| f.set("attention.key_length_mla", 4u32));
+    of(&["deepseek2.attention.kv_lora_rank", "24", "20"], |f| f.set("attention.kv_lora_rank", 24u32));
+    of(&["blk.1.attn_k_b.weight", "[4, 16, 3]", "[4, n, 4]"], |f| {
+        f.tensor("blk.1.attn_k_b.weight", &[4, 16, 3])
+    });
+    of(&["block 0", "heads of 20"], |f| f.tensor("blk.0.attn_k_b.weight", &[4, 15, 4]));
+    of(&["blk.0.attn_output.weight", "[32, 32]", "[28, n]"], |f| {
+        f.tensor("blk.0.attn_v_b.weight", &[16, 7, 4])
     });
 }
 

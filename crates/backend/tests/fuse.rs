@@ -95,10 +95,12 @@ fn plan(checkpoint: &Checkpoint, steps: &[(u8, usize, usize)]) -> Plan {
                     heads: 2,
                     kv_heads: 2,
                     head_dim: HEAD,
+                    value_dim: HEAD,
                     scale: 0.3,
                     causal: true,
                     window,
                     softcap: Some(2.0),
+                    sinks: None,
                 };
                 vec![l.attend(q, k, a, attention), q]
             }

@@ -39,8 +39,17 @@ fn plan(checkpoint: &Checkpoint) -> Plan {
             factors: None,
         });
         let window = (n == 1).then_some(5);
-        let attention =
-            Attention { heads: 2, kv_heads: 1, head_dim: 8, scale: 0.4, causal: true, window, softcap: None };
+        let attention = Attention {
+            heads: 2,
+            kv_heads: 1,
+            head_dim: 8,
+            value_dim: 8,
+            scale: 0.4,
+            causal: true,
+            window,
+            softcap: None,
+            sinks: None,
+        };
         let h = l.rms_norm(x, "n");
         let (q, k, v) = (l.linear(h, "q"), l.linear(h, "k"), l.linear(h, "v"));
         x = g.add(x, l.linear(l.attend(l.rope(q, 8, rope), l.rope(k, 8, rope), v, attention), "o"));

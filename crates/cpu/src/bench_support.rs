@@ -124,10 +124,12 @@ const ATTENTION: Attention = Attention {
     heads: 32,
     kv_heads: 8,
     head_dim: 128,
+    value_dim: 128,
     scale: 0.09,
     causal: true,
     window: None,
     softcap: None,
+    sinks: None,
 };
 /// Pairs of a row and a query head that share a head of the cache.
 const SHARE: usize = ATTENTION.heads / ATTENTION.kv_heads;
@@ -153,7 +155,11 @@ impl Past {
         let sequences = (bytes / (heads * head_bytes(ty, depth))).max(1);
         let blocks = sequences * depth / BLOCK;
         let shape = KvShape { ty, blocks, max_rows: 1, slots: 0 };
-        let cache = LayerCache::new(&Kv { heads, head_dim, window: None, kept: true }, &shape).ok()?;
+        let cache = LayerCache::new(
+            &Kv { heads, head_dim, value_dim: head_dim, latent: false, window: None, kept: true },
+            &shape,
+        )
+        .ok()?;
         let (x, mut narrow) = (numbers(heads * head_dim), Narrow::new(head_dim));
         for at in 0..blocks * BLOCK {
             // SAFETY: nobody else has the cache yet.
@@ -191,7 +197,7 @@ impl Past {
             for positions in positions.chunks(QUERIES) {
                 let q = &q[..positions.len() * dim];
                 let blocks = &blocks[sequence * of_each..(sequence + 1) * of_each];
-                let queries = Queries { q, positions, blocks, length: self.depth, kv_head };
+                let queries = Queries { q, positions, blocks, length: self.depth, kv_head, sinks: &[] };
                 kernels.attend(&ATTENTION, &cache, &queries, &mut scratch, &mut out[..q.len()]);
             }
             black_box(&out);

@@ -14,22 +14,25 @@ use crate::shared::{Shared, memory};
 /// One layer's keys and values; the layout is [`Cache`]'s.
 pub struct LayerCache {
     k: Arc<Store>,
-    v: Arc<Store>,
+    /// None where the values are the first elements of the keys.
+    v: Option<Arc<Store>>,
     heads: usize,
     head_dim: usize,
+    value_dim: usize,
 }
 
 impl LayerCache {
     /// Room for every block of the pool.
     pub fn new(layer: &Kv, kv: &KvShape) -> Result<LayerCache, Error> {
-        let shape = [kv.blocks, layer.heads, layer.head_dim, BLOCK];
-        let (k, v) = (Arc::new(Store::new(kv.ty, &shape)?), Arc::new(Store::new(kv.ty, &shape)?));
-        Ok(LayerCache { k, v, heads: layer.heads, head_dim: layer.head_dim })
+        let Kv { heads, head_dim, value_dim, latent, .. } = *layer;
+        let store = |dim| Store::new(kv.ty, &[kv.blocks, heads, dim, BLOCK]).map(Arc::new);
+        let v = (!latent).then(|| store(value_dim)).transpose()?;
+        Ok(LayerCache { k: store(head_dim)?, v, heads, head_dim, value_dim })
     }
 
     /// A layer of the same shape in the same memory.
     pub fn shared(&self) -> LayerCache {
-        LayerCache { k: Arc::clone(&self.k), v: Arc::clone(&self.v), ..*self }
+        LayerCache { k: Arc::clone(&self.k), v: self.v.clone(), ..*self }
     }
 
     /// All of it.
@@ -38,10 +41,11 @@ impl LayerCache {
     /// No thread writes what the holder reads.
     pub unsafe fn read(&self) -> Cache<'_> {
         // SAFETY: the caller's promise.
-        unsafe { Cache { k: self.k.read(), v: self.v.read() } }
+        unsafe { Cache { k: self.k.read(), v: self.v.as_ref().map(|v| v.read()) } }
     }
 
-    /// Stores a row's keys and values in a slot of a block.
+    /// Stores a row's keys and values in a slot of a block; where values are part of the keys, `k` is what follows them in
+    /// each head.
     ///
     /// # Safety
     /// Nobody else reads or writes the slot at the same time.
@@ -54,15 +58,26 @@ impl LayerCache {
         slot: usize,
         narrow: &mut Narrow,
     ) {
-        let dim = self.head_dim;
-        for (h, (k, v)) in k.chunks_exact(dim).zip(v.chunks_exact(dim)).enumerate() {
-            let head = (block * self.heads + h) * dim * BLOCK;
+        let (of_keys, dim) = (self.head_dim, self.value_dim);
+        let k = k.chunks_exact(k.len() / self.heads);
+        for (h, (k, v)) in k.zip(v.chunks_exact(dim)).enumerate() {
+            let head = (block * self.heads + h) * of_keys * BLOCK;
             // A head's scales, one for each 32 numbers, lie like its numbers.
-            let scales = head / GROUP;
+            let at = [head + slot, head / GROUP + slot];
+            let Some(values) = &self.v else {
+                let mut joined = std::mem::take(&mut narrow.joined);
+                joined[..dim].copy_from_slice(v);
+                joined[dim..of_keys].copy_from_slice(k);
+                // SAFETY: the caller's promise.
+                unsafe { self.k.write(kernels, &joined[..of_keys], at, BLOCK, narrow) };
+                narrow.joined = joined;
+                continue;
+            };
+            let head = (block * self.heads + h) * dim * BLOCK;
             // SAFETY: the caller's promise.
             unsafe {
-                self.k.write(kernels, k, [head + slot, scales + slot], BLOCK, narrow);
-                self.v.write(kernels, v, [head + slot * dim, scales + slot * (dim / GROUP)], 1, narrow);
+                self.k.write(kernels, k, at, BLOCK, narrow);
+                values.write(kernels, v, [head + slot * dim, head / GROUP + slot * (dim / GROUP)], 1, narrow);
             }
         }
     }
@@ -72,8 +87,8 @@ impl LayerCache {
     /// # Safety
     /// The blocks are different, and no thread uses the cache.
     pub unsafe fn copy_block(&self, from: usize, to: usize) {
-        let len = self.heads * self.head_dim * BLOCK;
-        for store in [&*self.k, &*self.v] {
+        for (store, dim) in [(Some(&*self.k), self.head_dim), (self.v.as_deref(), self.value_dim)] {
+            let (Some(store), len) = (store, self.heads * dim * BLOCK) else { continue };
             // SAFETY: the caller's promise.
             unsafe { store.copy(from * len, to * len, len) };
         }
@@ -84,12 +99,15 @@ impl LayerCache {
 pub struct Narrow {
     halves: Vec<u16>,
     groups: Vec<ActGroup>,
+    /// A value and the rest of its key.
+    joined: Vec<f32>,
 }
 
 impl Narrow {
     /// Room for a head.
     pub fn new(head_dim: usize) -> Narrow {
-        Narrow { halves: vec![0; head_dim], groups: vec![ActGroup::default(); head_dim / GROUP] }
+        let groups = vec![ActGroup::default(); head_dim / GROUP];
+        Narrow { halves: vec![0; head_dim], groups, joined: vec![0.0; head_dim] }
     }
 }
 
@@ -200,7 +218,11 @@ mod tests {
         let kernels = Kernels::new(tier).unwrap();
         let (heads, dim, positions) = (2, 64, 70);
         let shape = KvShape { ty, blocks: 8, max_rows: 1, slots: 0 };
-        let cache = LayerCache::new(&Kv { heads, head_dim: dim, window: None, kept: true }, &shape).unwrap();
+        let cache = LayerCache::new(
+            &Kv { heads, head_dim: dim, value_dim: dim, latent: false, window: None, kept: true },
+            &shape,
+        )
+        .unwrap();
         let number = |p: usize, i: usize| ((p * 131 + i * 37) % 199) as f32 / 100.0 - 1.0;
         let mut blocks = vec![BlockId(5), BlockId(0), BlockId(2)];
         for p in 0..positions {
@@ -219,14 +241,22 @@ mod tests {
             heads,
             kv_heads: heads,
             head_dim: dim,
+            value_dim: dim,
             scale: 0.125,
             causal: true,
             window: None,
             softcap: None,
+            sinks: None,
         };
         let q: Vec<f32> = (0..dim).map(|i| number(3, i * 5)).collect();
-        let queries =
-            Queries { q: &q, positions: &[positions - 1], blocks: &blocks, length: positions, kv_head: 1 };
+        let queries = Queries {
+            q: &q,
+            positions: &[positions - 1],
+            blocks: &blocks,
+            length: positions,
+            kv_head: 1,
+            sinks: &[],
+        };
         let mut out = vec![0.0; dim];
         // SAFETY: nobody writes.
         let cache = unsafe { cache.read() };
@@ -248,6 +278,59 @@ mod tests {
                 let expected = attended(ty, Tier::Scalar, false);
                 assert_eq!(attended(ty, tier, false), expected, "{ty:?} on {tier}");
                 assert_eq!(attended(ty, tier, true), expected, "{ty:?} on {tier}, copied");
+            }
+        }
+    }
+
+    /// What some queries attend to over keys of 96, whose first 64 elements are the values, stored twice or once.
+    fn over_latents(ty: KvType, tier: Tier, latent: bool, positions: &[usize]) -> Vec<f32> {
+        let kernels = Kernels::new(tier).unwrap();
+        let (head_dim, value_dim, window) = (96, 64, None);
+        let shape = KvShape { ty, blocks: 20, max_rows: 1, slots: 0 };
+        let layer = Kv { heads: 1, head_dim, value_dim, latent, window, kept: true };
+        let cache = LayerCache::new(&layer, &shape).unwrap();
+        let number = |p: usize, i: usize| ((p * 131 + i * 37) % 199) as f32 / 100.0 - 1.0;
+        let blocks: Vec<BlockId> = (0..20).rev().map(BlockId).collect();
+        for p in 0..600 {
+            let k: Vec<f32> = (0..head_dim).map(|i| number(p, i)).collect();
+            let (v, rest) = k.split_at(value_dim);
+            let block = blocks[p / BLOCK].0 as usize;
+            let k = if latent { rest } else { &k };
+            // SAFETY: one thread.
+            unsafe { cache.write(&kernels, k, v, block, p % BLOCK, &mut Narrow::new(head_dim)) };
+        }
+        let attention = Attention {
+            heads: positions.len(),
+            kv_heads: 1,
+            head_dim,
+            value_dim,
+            scale: 0.125,
+            causal: true,
+            window,
+            softcap: None,
+            sinks: None,
+        };
+        let q: Vec<f32> = (0..head_dim * positions.len()).map(|i| number(3, i * 5)).collect();
+        let sinks: Vec<f32> = (0..positions.len()).map(|i| i as f32 * 0.1).collect();
+        let queries = Queries { q: &q, positions, blocks: &blocks, length: 600, kv_head: 0, sinks: &sinks };
+        let mut out = vec![0.0; value_dim * positions.len()];
+        // SAFETY: nobody writes.
+        let cache = unsafe { cache.read() };
+        let mut scratch = Scratch::new(positions.len(), head_dim);
+        kernels.attend(&attention, &cache, &queries, &mut scratch, &mut out);
+        out
+    }
+
+    #[test]
+    fn values_within_their_keys_are_read_as_if_they_lay_beside_them() {
+        for ty in [KvType::F32, KvType::F16, KvType::Q8_0] {
+            // Few queries, and more than any tier takes from the cache itself.
+            for positions in [&[599, 40][..], &[599, 598, 512, 511, 300, 129, 128, 127, 64, 5, 1, 0]] {
+                let expected = over_latents(ty, Tier::Scalar, false, positions);
+                for tier in Tier::available() {
+                    let got = over_latents(ty, tier, true, positions);
+                    assert_eq!(got, expected, "{ty:?} on {tier}, {} queries", positions.len());
+                }
             }
         }
     }

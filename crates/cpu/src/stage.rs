@@ -8,7 +8,7 @@ use std::sync::Arc;
 use cera_backend::{Error, KvShape, KvType, Weights};
 use cera_plan::{
     Act, Attention, ExpertMatrices, ExpertMatrix, Fused, HeadPrep, KvLayer, Norm, Op, Plan, Rope, RopeStyle,
-    Routed, Routing, Val, Wt,
+    Routed, Routing, Val, Weight, Wt,
 };
 
 use crate::format::{GROUP, PANEL};
@@ -33,8 +33,10 @@ pub enum Stage {
     Linear(Linear),
     /// Adds a row to every row.
     Bias { out: Val, x: Val, b: Wt },
-    /// Turns heads; `rope` indexes [`Stages::ropes`].
-    Rope { out: Val, x: Val, head_dim: usize, rope: usize },
+    /// Each head times its own matrix.
+    HeadLinear(HeadLinear),
+    /// Turns heads of so many elements, from that element on; `rope` indexes [`Stages::ropes`].
+    Rope { out: Val, x: Val, head: (usize, usize), rope: usize },
     /// Keys and values to the cache.
     KvWrite { k: Val, v: Val, layer: KvLayer },
     /// Attention over the cache.
@@ -118,6 +120,23 @@ pub struct Part {
     /// The product is the logits, of a quantized matrix: what quantization leaves out of the rows is quantized
     /// too, and multiplied with.
     pub precise: bool,
+}
+
+/// A matrix for each head.
+#[derive(Clone, Copy)]
+pub struct HeadLinear {
+    /// Where products go, what is left of each head behind its own.
+    pub out: Val,
+    /// The heads.
+    pub x: Val,
+    /// The stack of matrices.
+    pub w: Wt,
+    /// Heads in a row.
+    pub heads: usize,
+    /// Rows of a matrix.
+    pub rows: usize,
+    /// Elements of a head that are multiplied.
+    pub cols: usize,
 }
 
 /// The choice of experts.
@@ -257,13 +276,13 @@ impl Stages {
             all.matrices.push(layout.map(|layout| Matrix::new(layout, Arc::clone(&memory), start)));
         }
         for op in &plan.ops {
-            let stage = all.stage(op, threads);
+            let stage = all.stage(op, plan, threads);
             all.stages.push(stage);
         }
         Ok(all)
     }
 
-    fn stage(&mut self, op: &Op, threads: usize) -> Stage {
+    fn stage(&mut self, op: &Op, plan: &Plan, threads: usize) -> Stage {
         match op {
             Op::Embed { out, table } => Stage::Embed { out: *out, table: *table },
             Op::EmbedPosition { out, table } => Stage::EmbedPosition { out: *out, table: *table },
@@ -275,8 +294,19 @@ impl Stages {
             }
             Op::Linear { out, x, w } => self.linear(*x, None, vec![self.part(*w, *out)], None, threads),
             Op::Bias { out, x, b } => Stage::Bias { out: *out, x: *x, b: *b },
-            Op::Rope { out, x, head_dim, rope } => {
-                Stage::Rope { out: *out, x: *x, head_dim: *head_dim, rope: self.rope(rope) }
+            Op::HeadLinear { out, x, w, heads } => {
+                let Weight { rows, cols, .. } = plan.weights[w.index()];
+                Stage::HeadLinear(HeadLinear {
+                    out: *out,
+                    x: *x,
+                    w: *w,
+                    heads: *heads,
+                    rows: rows / heads,
+                    cols,
+                })
+            }
+            Op::Rope { out, x, head_dim, first, rope } => {
+                Stage::Rope { out: *out, x: *x, head: (*head_dim, *first), rope: self.rope(rope) }
             }
             Op::KvWrite { k, v, layer } => Stage::KvWrite { k: *k, v: *v, layer: *layer },
             Op::Attend { out, q, layer, attention } => {
@@ -422,6 +452,7 @@ fn matrices_of(op: &Op) -> Vec<(Wt, usize)> {
     match op {
         Op::Embed { table, .. } | Op::EmbedPosition { table, .. } => vec![(*table, 1)],
         Op::Linear { w, .. } => vec![(*w, 1)],
+        Op::HeadLinear { w, heads, .. } => vec![(*w, *heads)],
         Op::Experts { matrices, .. } => matrices.stacks().map(|(m, count)| (m.w, count)).collect(),
         Op::RmsNorm { .. }
         | Op::LayerNorm { .. }
@@ -463,17 +494,17 @@ fn check(plan: &Plan, kv: &KvShape) -> Result<(), Error> {
         return Err(unsupported(format!("a cache of {} blocks, steps of {} rows", kv.blocks, kv.max_rows)));
     }
     for layer in &plan.kv {
-        if layer.head_dim == 0 || layer.head_dim % PANEL != 0 || layer.head_dim > MAX_HEAD {
-            return Err(unsupported(format!(
-                "heads of {} elements; multiples of {PANEL} up to {MAX_HEAD} work",
-                layer.head_dim
-            )));
-        }
-        if kv.ty == KvType::Q8_0 && layer.head_dim % GROUP != 0 {
-            return Err(unsupported(format!(
-                "a q8_0 cache of heads of {} elements; multiples of {GROUP} work",
-                layer.head_dim
-            )));
+        for dim in [layer.head_dim, layer.value_dim] {
+            if dim == 0 || dim % PANEL != 0 || dim > MAX_HEAD {
+                return Err(unsupported(format!(
+                    "heads of {dim} elements; multiples of {PANEL} up to {MAX_HEAD} work"
+                )));
+            }
+            if kv.ty == KvType::Q8_0 && dim % GROUP != 0 {
+                return Err(unsupported(format!(
+                    "a q8_0 cache of heads of {dim} elements; multiples of {GROUP} work"
+                )));
+            }
         }
     }
     for op in &plan.ops {

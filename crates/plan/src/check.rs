@@ -218,12 +218,29 @@ impl Check<'_> {
 
     /// Keys and values of all rows fill the layer.
     fn to_cache(&self, k: Val, v: Val, layer: KvLayer) -> Result<(), Error> {
-        let Kv { heads, head_dim, .. } = self.kv(layer)?;
-        for (name, x) in [("k", k), ("v", v)] {
+        let Kv { heads, head_dim, value_dim, latent, .. } = self.kv(layer)?;
+        let of_keys = match latent {
+            false => head_dim,
+            true if value_dim < head_dim => head_dim - value_dim,
+            true => return Err(self.fault(format!("values of {value_dim} in keys of {head_dim}"))),
+        };
+        for (name, x, of) in [("k", k, of_keys), ("v", v, value_dim)] {
             self.rows(name, x, RowSet::All)?;
-            self.width(name, x, ("heads times head_dim of the layer", heads.saturating_mul(head_dim)))?;
+            self.width(name, x, ("heads times their length in the layer", heads.saturating_mul(of)))?;
         }
         Ok(())
+    }
+
+    /// Each head has a matrix, which takes no more elements than the head has.
+    fn head_linear(&self, out: Val, x: Val, w: Wt, heads: usize) -> Result<(), Error> {
+        let (rows, cols) = (self.weight(w)?.rows, self.weight(w)?.cols);
+        let width = self.value(x)?.width;
+        if heads == 0 || !rows.is_multiple_of(heads) || !width.is_multiple_of(heads) || width / heads < cols {
+            return Err(self.fault(format!("{rows} rows of {cols} over {heads} heads in rows of {width}")));
+        }
+        self.same_rows("out", out, x)?;
+        let of_head = (rows / heads).saturating_add(width / heads - cols);
+        self.width("out", out, ("heads times product and rest", heads.saturating_mul(of_head)))
     }
 
     fn shapes(&self, op: &Op) -> Result<(), Error> {
@@ -259,17 +276,18 @@ impl Check<'_> {
                 self.like(("out", *out), ("x", *x))?;
                 self.bias(*b, *out)
             }
-            Op::Rope { out, x, head_dim, rope } => {
+            Op::HeadLinear { out, x, w, heads } => self.head_linear(*out, *x, *w, *heads),
+            Op::Rope { out, x, head_dim, first, rope } => {
                 self.like(("out", *out), ("x", *x))?;
                 self.heads("x", *x, *head_dim)?;
-                self.rope("x", rope, *x, *head_dim)
+                self.rope("x", rope, *x, head_dim.saturating_sub(*first))
             }
             Op::KvWrite { k, v, layer } => self.to_cache(*k, *v, *layer),
             Op::Attend { out, q, layer, attention } => {
                 let a = attention;
                 let kv = self.kv(*layer)?;
                 self.rows("q", *q, RowSet::All)?;
-                self.like(("out", *out), ("q", *q))?;
+                self.same_rows("out", *out, *q)?;
                 if a.causal != kv.kept {
                     let [row, layer] = match a.causal {
                         true => ["no later position", "is not kept"],
@@ -279,7 +297,10 @@ impl Check<'_> {
                 }
                 self.equal(("kv_heads", a.kv_heads), ("the number of heads of the layer", kv.heads))?;
                 self.equal(("head_dim", a.head_dim), ("head_dim of the layer", kv.head_dim))?;
+                self.equal(("value_dim", a.value_dim), ("value_dim of the layer", kv.value_dim))?;
                 self.width("q", *q, ("heads times head_dim", a.heads.saturating_mul(a.head_dim)))?;
+                self.width("out", *out, ("heads times value_dim", a.heads.saturating_mul(a.value_dim)))?;
+                a.sinks.map_or(Ok(()), |s| self.vector("the sinks", s, ("heads", a.heads)))?;
                 if a.kv_heads == 0 || !a.heads.is_multiple_of(a.kv_heads) {
                     let why = format!("{} key heads do not divide {} heads", a.kv_heads, a.heads);
                     return Err(self.fault(why));
@@ -344,6 +365,9 @@ impl Check<'_> {
                 self.rows("q", *q, RowSet::All)?;
                 self.equal(("head_dim", *head_dim), ("head_dim of the layer", self.kv(*layer)?.head_dim))?;
                 self.to_cache(*k, *v, *layer)?;
+                if self.kv(*layer)?.latent {
+                    return Err(self.fault("keys of a layer whose values are part of them".to_owned()));
+                }
                 self.prep("q", q_prep, *q, *head_dim)?;
                 self.prep("k", k_prep, *k, *head_dim)
             }

@@ -207,6 +207,9 @@ impl<'a> Fuser<'a> {
     /// write and the queries' last op comes after q, k and v, and before the attention.
     fn head_norm_rope_kv_write(&self, slot: usize) -> Option<Found> {
         let &Op::KvWrite { k, v, layer } = self.op(slot)? else { return None };
+        if self.plan.kv[layer.index()].latent {
+            return None;
+        }
         let attend = self.attends[layer.index()].filter(|&attend| attend > slot)?;
         let &Op::Attend { q: q_out, .. } = self.op(attend)? else { return None };
         let head_dim = self.head_dim(layer);
@@ -238,7 +241,7 @@ impl<'a> Fuser<'a> {
     /// Follows `v`, which one op reads, back through a rotation and a norm of heads, each optional.
     fn head_prep(&self, v: Val, head_dim: usize) -> Prepared {
         let mut p = Prepared { from: v, prep: HeadPrep { norm: None, rope: None }, slots: Vec::new() };
-        if let Some((slot, &Op::Rope { x, head_dim: d, rope, .. })) = self.written_by(v)
+        if let Some((slot, &Op::Rope { x, head_dim: d, first: 0, rope, .. })) = self.written_by(v)
             && d == head_dim
             && self.only_reader(v).is_some()
         {

@@ -4,6 +4,7 @@
 //! `Result` on the way, so that such a function reads as the model's definition: the first fault is kept, the
 //! values that follow it are placeholders, and [`Graph::finish`] returns the fault.
 
+mod latent;
 mod moe;
 
 pub use moe::ExpertNames;
@@ -437,13 +438,21 @@ impl Layer<'_> {
 
     /// The rotation of each head of `head_dim` elements; a layer without positions has none.
     pub fn rope(&self, x: Val, head_dim: usize, rope: Option<Rope>) -> Val {
-        let Some(rope) = rope else { return x };
+        rope.map_or(x, |rope| self.rope_from(x, head_dim, 0, rope))
+    }
+
+    /// The rotation of the last elements of each head of `head_dim`, as many as the rope turns.
+    pub fn rope_last(&self, x: Val, head_dim: usize, rope: Rope) -> Val {
+        self.rope_from(x, head_dim, head_dim.saturating_sub(rope.dims), rope)
+    }
+
+    fn rope_from(&self, x: Val, head_dim: usize, first: usize, rope: Rope) -> Val {
         self.whole_heads(x, head_dim);
         if rope.dims == 0 || !rope.dims.is_multiple_of(2) || rope.dims > head_dim {
             self.g.fault(Error::Config(format!("rope turns {} elements of heads of {head_dim}", rope.dims)));
         }
         let out = self.g.like(x);
-        self.g.push(Op::Rope { out, x, head_dim, rope });
+        self.g.push(Op::Rope { out, x, head_dim, first, rope });
         out
     }
 
@@ -455,27 +464,36 @@ impl Layer<'_> {
 
     /// Stores `k` and `v` in a new layer of the cache, then attends `q` over it.
     pub fn attend(&self, q: Val, k: Val, v: Val, attention: Attention) -> Val {
-        let Attention { heads, kv_heads, head_dim, window, causal, .. } = attention;
+        self.attend_over(q, k, v, attention, false)
+    }
+
+    fn attend_over(&self, q: Val, k: Val, v: Val, attention: Attention, latent: bool) -> Val {
+        let Attention { heads, kv_heads, head_dim, value_dim, window, causal, .. } = attention;
         if kv_heads == 0 || !heads.is_multiple_of(kv_heads) {
             let why = format!("block {}: {kv_heads} key heads do not divide {heads} heads", self.n);
             self.g.fault(Error::Config(why));
         }
-        for (x, what, heads) in [(q, "queries", heads), (k, "keys", kv_heads), (v, "values", kv_heads)] {
-            let (found, expected) = (self.g.width(x), heads.saturating_mul(head_dim));
+        let of_keys = if latent { head_dim.saturating_sub(value_dim) } else { head_dim };
+        for (x, what, heads, dim) in [
+            (q, "queries", heads, head_dim),
+            (k, "keys", kv_heads, of_keys),
+            (v, "values", kv_heads, value_dim),
+        ] {
+            let (found, expected) = (self.g.width(x), heads.saturating_mul(dim));
             if found != expected {
                 self.g.fault(Error::Config(format!(
-                    "block {}: {what} have {found} elements, but {heads} heads of {head_dim} make {expected}",
+                    "block {}: {what} have {found} elements, but {heads} heads of {dim} make {expected}",
                     self.n
                 )));
             }
         }
         let layer = {
             let kv = &mut self.g.state.borrow_mut().kv;
-            kv.push(Kv { heads: kv_heads, head_dim, window, kept: causal });
+            kv.push(Kv { heads: kv_heads, head_dim, value_dim, latent, window, kept: causal });
             KvLayer(kv.len() as u32 - 1)
         };
         self.g.push(Op::KvWrite { k, v, layer });
-        let out = self.g.like(q);
+        let out = self.g.value(RowSet::All, heads.saturating_mul(value_dim));
         self.g.push(Op::Attend { out, q, layer, attention });
         out
     }

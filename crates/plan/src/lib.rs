@@ -72,8 +72,12 @@ impl Weight {
 pub struct Kv {
     /// Heads stored a position.
     pub heads: usize,
-    /// Elements of one head, of keys and of values alike.
+    /// Elements of one head of keys.
     pub head_dim: usize,
+    /// Elements of one head of values.
+    pub value_dim: usize,
+    /// The values are the first elements of the keys, and are not stored beside them (DeepSeek's latent attention).
+    pub latent: bool,
     /// Positions that the layer's attention looks back, its own included.
     pub window: Option<usize>,
     /// Whether positions stay for later steps. Else the layer holds those of the step alone, and layers of that kind may
@@ -87,6 +91,13 @@ pub struct Kv {
 pub struct RecurrentState {
     /// Numbers of one sequence.
     pub len: usize,
+}
+
+impl Kv {
+    /// Numbers that are stored a position.
+    pub fn numbers(&self) -> usize {
+        self.heads * (self.head_dim + if self.latent { 0 } else { self.value_dim })
+    }
 }
 
 /// A model as data: ops in order over numbered values.

@@ -82,6 +82,9 @@ pub enum Act {
     Relu2,
     /// `1 / (1 + exp(-x))`.
     Sigmoid,
+    /// `y / (1 + exp(-1.702 y))` for `y = min(x, 7)` (gpt-oss, arXiv:2508.10925). As a gate it multiplies
+    /// `max(-7, min(up, 7)) + 1`.
+    ClampedSilu,
 }
 
 /// Which two elements of a head turn together.
@@ -142,8 +145,10 @@ pub struct Attention {
     pub heads: usize,
     /// Key and value heads; divides `heads`. Query head `h` reads key head `h / (heads / kv_heads)`.
     pub kv_heads: usize,
-    /// Elements of one head.
+    /// Elements of one head of queries and keys.
     pub head_dim: usize,
+    /// Elements of one head of values.
+    pub value_dim: usize,
     /// Multiplies each score, before softcap and softmax.
     pub scale: f32,
     /// Whether a row sees no later positions. Else it sees all that its sequence has in the step.
@@ -153,6 +158,9 @@ pub struct Attention {
     pub window: Option<usize>,
     /// Scores become `cap * tanh(score / cap)`.
     pub softcap: Option<f32>,
+    /// `[heads]`: a score of each head that counts in the softmax's sum and has no value (Xiao et al. 2023,
+    /// arXiv:2309.17453, as gpt-oss learns it). Neither scaled nor capped.
+    pub sinks: Option<Wt>,
 }
 
 impl Attention {
@@ -210,11 +218,15 @@ pub enum Op {
     Linear { out: Val, x: Val, w: Wt },
     /// `out = x + b`, `b` being one row.
     Bias { out: Val, x: Val, b: Wt },
-    /// Turns each head of each row by the row's position.
-    Rope { out: Val, x: Val, head_dim: usize, rope: Rope },
-    /// Stores keys and values `[rows, kv_heads * head_dim]` at the rows' positions of their sequences.
+    /// Each of `heads` heads times its own matrix: its first `w.cols` elements times `w_h^T`, `w` being `[heads * n, w.cols]`.
+    /// What is left of the head follows the product.
+    HeadLinear { out: Val, x: Val, w: Wt, heads: usize },
+    /// Turns each head of each row by the row's position, from its element `first` on.
+    Rope { out: Val, x: Val, head_dim: usize, first: usize, rope: Rope },
+    /// Stores keys `[rows, kv_heads * head_dim]` and values `[rows, kv_heads * value_dim]` at the rows' positions of their
+    /// sequences. In a layer where values are part of the keys `k` is what follows them in each head.
     KvWrite { k: Val, v: Val, layer: KvLayer },
-    /// Attention of `q [rows, heads * head_dim]` over the layer's cache; `out` has q's shape.
+    /// Attention of `q [rows, heads * head_dim]` over the layer's cache; `out` is `[rows, heads * value_dim]`.
     Attend { out: Val, q: Val, layer: KvLayer, attention: Attention },
     /// `out = act(gate) * up`, element by element.
     Glu { out: Val, gate: Val, up: Val, act: Act },
@@ -276,6 +288,7 @@ impl Op {
             | Op::Act { x, .. }
             | Op::HeadNorm { x, .. }
             | Op::Linear { x, .. }
+            | Op::HeadLinear { x, .. }
             | Op::Bias { x, .. }
             | Op::Rope { x, .. }
             | Op::Scale { x, .. }
@@ -310,6 +323,7 @@ impl Op {
             | Op::RmsNorm { out, .. }
             | Op::HeadNorm { out, .. }
             | Op::Linear { out, .. }
+            | Op::HeadLinear { out, .. }
             | Op::Bias { out, .. }
             | Op::Rope { out, .. }
             | Op::Attend { out, .. }
@@ -342,13 +356,13 @@ impl Op {
             Op::Embed { table, .. } | Op::EmbedPosition { table, .. } => vec![*table],
             Op::LayerNorm { norm, bias, .. } => std::iter::once(norm.weight).chain(*bias).collect(),
             Op::RmsNorm { norm, .. } | Op::HeadNorm { norm, .. } => vec![norm.weight],
-            Op::Linear { w, .. } => vec![*w],
+            Op::Linear { w, .. } | Op::HeadLinear { w, .. } => vec![*w],
             Op::Bias { b, .. } => vec![*b],
             Op::Rope { rope: r, .. } => rope(r).into_iter().collect(),
             Op::Route { bias, .. } => bias.iter().copied().collect(),
             Op::Experts { matrices, .. } => matrices.weights().collect(),
+            Op::Attend { attention, .. } => attention.sinks.into_iter().collect(),
             Op::KvWrite { .. }
-            | Op::Attend { .. }
             | Op::Glu { .. }
             | Op::Act { .. }
             | Op::Add { .. }
@@ -390,6 +404,7 @@ impl Op {
             Op::Embed { .. }
             | Op::EmbedPosition { .. }
             | Op::Linear { .. }
+            | Op::HeadLinear { .. }
             | Op::KvWrite { .. }
             | Op::Attend { .. }
             | Op::Route { .. }
@@ -414,6 +429,7 @@ impl Op {
             Op::LayerNorm { .. } => "layer_norm",
             Op::HeadNorm { .. } => "head_norm",
             Op::Linear { .. } => "linear",
+            Op::HeadLinear { .. } => "head_linear",
             Op::Bias { .. } => "bias",
             Op::Rope { .. } => "rope",
             Op::KvWrite { .. } => "kv_write",

@@ -87,7 +87,9 @@ impl Cost {
                 Op::Embed { table, .. } | Op::EmbedPosition { table, .. } => {
                     rows += weight(*table).bytes() / weight(*table).rows
                 }
-                Op::Attend { attention: a, .. } => cost.attention_per_position += 2 * a.heads * a.head_dim,
+                Op::Attend { attention: a, .. } => {
+                    cost.attention_per_position += a.heads * (a.head_dim + a.value_dim);
+                }
                 // Of a stack one token reads the experts that it takes.
                 Op::Experts { routed, matrices, .. } => {
                     let used = plan.values[routed.experts.index()].width;
@@ -102,7 +104,7 @@ impl Cost {
         }
         cost.read_bytes = rows + read.into_iter().map(|w| weight(w).bytes()).sum::<usize>();
         let kept = plan.kv.iter().filter(|kv| kv.kept);
-        cost.kv_bytes_f16 = kept.map(|kv| 2 * kv.heads * kv.head_dim * 2).sum();
+        cost.kv_bytes_f16 = kept.map(|kv| 2 * kv.numbers()).sum();
         cost
     }
 }
@@ -111,7 +113,9 @@ impl Cost {
 pub fn products(plan: &Plan, op: &Op) -> Vec<(Wt, usize)> {
     let whole = |w: &Wt| (*w, plan.weights[w.index()].rows);
     match op {
-        Op::Linear { w, .. } | Op::Fused(Fused::LinearAdd { w, .. }) => vec![whole(w)],
+        Op::Linear { w, .. } | Op::HeadLinear { w, .. } | Op::Fused(Fused::LinearAdd { w, .. }) => {
+            vec![whole(w)]
+        }
         Op::Fused(Fused::NormLinear { parts, .. }) => parts.iter().map(|p| whole(&p.w)).collect(),
         Op::Fused(Fused::NormGlu { gate, up, .. }) => vec![whole(gate), whole(up)],
         Op::Experts { routed, matrices, .. } => {
@@ -246,10 +250,15 @@ fn numbers(op: &Op) -> Option<String> {
         Act::Relu => "relu".to_owned(),
         Act::Relu2 => "relu^2".to_owned(),
         Act::Sigmoid => "sigmoid".to_owned(),
+        Act::ClampedSilu => "silu, clamped".to_owned(),
     };
     let prep = |p: &HeadPrep| p.rope.as_ref().map(rope);
     match op {
-        Op::Rope { rope: r, head_dim, .. } => Some(format!("heads of {head_dim}, {}", rope(r))),
+        Op::Rope { rope: r, head_dim, first: 0, .. } => Some(format!("heads of {head_dim}, {}", rope(r))),
+        Op::Rope { rope: r, head_dim, first, .. } => {
+            Some(format!("heads of {head_dim} from {first} on, {}", rope(r)))
+        }
+        Op::HeadLinear { heads, .. } => Some(format!("{heads} heads")),
         Op::HeadNorm { norm, head_dim, .. } => Some(format!("heads of {head_dim}, eps {:e}", norm.eps)),
         Op::RmsNorm { norm, .. } => Some(format!("eps {:e}", norm.eps)),
         Op::Attend { attention, .. } => Some(attention_numbers(attention)),
@@ -294,6 +303,9 @@ fn attention_numbers(a: &Attention) -> String {
     let mut s = format!("{} heads over {} of {}, scale {}", a.heads, a.kv_heads, a.head_dim, a.scale);
     if !a.causal {
         s.push_str(", both ways");
+    }
+    if a.value_dim != a.head_dim {
+        let _ = write!(s, ", values of {}", a.value_dim);
     }
     if let Some(window) = a.window {
         let _ = write!(s, ", window {window}");

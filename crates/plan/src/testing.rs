@@ -91,10 +91,12 @@ pub fn plan(blocks: usize, b: &Block) -> Plan {
             heads: 4,
             kv_heads: 2,
             head_dim: 16,
+            value_dim: 16,
             scale: 0.25,
             causal: true,
             window,
             softcap: None,
+            sinks: None,
         };
 
         let h = l.rms_norm(x, "attn_norm");

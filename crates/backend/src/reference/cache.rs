@@ -12,8 +12,8 @@ struct Store {
 }
 
 impl Store {
-    fn new(kv: &Kv, blocks: usize) -> Self {
-        Store { width: kv.heads * kv.head_dim, blocks: vec![None; blocks] }
+    fn new(width: usize, blocks: usize) -> Self {
+        Store { width, blocks: vec![None; blocks] }
     }
 
     fn row(&self, blocks: &[BlockId], position: usize) -> Option<&[f64]> {
@@ -38,7 +38,9 @@ pub(super) struct Cache {
 impl Cache {
     /// An empty cache of `blocks` blocks.
     pub(super) fn new(kv: &Kv, blocks: usize) -> Self {
-        Cache { keys: Store::new(kv, blocks), values: Store::new(kv, blocks) }
+        // Values that are part of the keys are kept all the same: what they mean is no different.
+        let [keys, values] = [kv.head_dim, kv.value_dim].map(|dim| Store::new(kv.heads * dim, blocks));
+        Cache { keys, values }
     }
 
     /// Stores the keys and values of one position of a sequence that has these blocks.

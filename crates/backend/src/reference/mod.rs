@@ -243,8 +243,12 @@ impl LoadedReference {
             }
             Op::Linear { out, x, w } => one(out, self.linear(get(x), w)),
             Op::Bias { out, x, b } => one(out, ops::bias(get(x), self.weight(b))),
-            Op::Rope { out, x, head_dim, rope } => {
-                one(out, self.rope(step, get(x), self.width(out), head_dim, &rope))
+            Op::HeadLinear { out, x, w, heads } => {
+                let cols = self.plan.weights[w.index()].cols;
+                one(out, ops::head_linear(get(x), self.width(x), self.weight(w), heads, cols))
+            }
+            Op::Rope { out, x, head_dim, first, rope } => {
+                one(out, self.rope(step, get(x), self.width(out), (head_dim, first), &rope))
             }
             Op::KvWrite { k, v, layer } => {
                 self.kv_write(step, get(k), get(v), layer);
@@ -311,8 +315,15 @@ impl LoadedReference {
         ops::linear(x, self.weight(w), shape.rows, shape.cols)
     }
 
-    fn rope(&self, step: &Step<'_>, x: &[f64], width: usize, head_dim: usize, rope: &Rope) -> Vec<f64> {
-        ops::rope(x, width, head_dim, &step.positions, rope, rope.factors.map(|w| self.weight(w)))
+    fn rope(
+        &self,
+        step: &Step<'_>,
+        x: &[f64],
+        width: usize,
+        (head_dim, first): (usize, usize),
+        rope: &Rope,
+    ) -> Vec<f64> {
+        ops::rope(x, width, head_dim, first, &step.positions, rope, rope.factors.map(|w| self.weight(w)))
     }
 
     fn prepare(
@@ -325,18 +336,24 @@ impl LoadedReference {
     ) -> Vec<f64> {
         let normed = prep.norm.map_or_else(|| x.to_vec(), |norm| self.norm(x, &norm));
         match &prep.rope {
-            Some(rope) => self.rope(step, &normed, width, head_dim, rope),
+            Some(rope) => self.rope(step, &normed, width, (head_dim, 0), rope),
             None => normed,
         }
     }
 
     fn kv_write(&mut self, step: &Step<'_>, k: &[f64], v: &[f64], layer: KvLayer) {
         let kv = self.plan.kv[layer.index()];
-        let width = kv.heads * kv.head_dim;
+        // Where values are part of the keys, they come first in each head.
+        let joined = kv.latent.then(|| {
+            let (values, rest) = (v.chunks_exact(kv.value_dim), k.chunks_exact(kv.head_dim - kv.value_dim));
+            values.zip(rest).flat_map(|(v, k)| v.iter().chain(k)).copied().collect::<Vec<_>>()
+        });
+        let k = joined.as_deref().unwrap_or(k);
+        let (keys, values) = (kv.heads * kv.head_dim, kv.heads * kv.value_dim);
         for s in step.rows.seqs {
             for (row, position) in s.rows.clone().zip(s.first_pos..) {
-                let at = row * width..(row + 1) * width;
-                self.caches[layer.index()].set(s.blocks, position, &k[at.clone()], &v[at]);
+                let (k, v) = (&k[row * keys..][..keys], &v[row * values..][..values]);
+                self.caches[layer.index()].set(s.blocks, position, k, v);
             }
         }
     }
@@ -348,20 +365,19 @@ impl LoadedReference {
         layer: KvLayer,
         attention: &Attention,
     ) -> Result<Vec<f64>, Error> {
-        let width = attention.heads * attention.head_dim;
+        let Attention { heads, head_dim, value_dim, .. } = *attention;
+        let width = heads * head_dim;
+        let sinks = attention.sinks.map(|w| self.weight(w));
         let mut out = Vec::with_capacity(q.len());
         for s in step.rows.seqs {
             let length = s.first_pos + s.rows.len();
             let [keys, values] = self.caches[layer.index()].rows(s.blocks, length)?;
             for (row, position) in s.rows.clone().zip(s.first_pos..) {
                 let q = &q[row * width..][..width];
-                out.extend(ops::attend(
-                    q,
-                    attention.sees(position, length),
-                    attention,
-                    |j| keys[j],
-                    |j| values[j],
-                ));
+                let key = |j: usize, h: usize| &keys[j][h * head_dim..][..head_dim];
+                let value = |j: usize, h: usize| &values[j][h * value_dim..][..value_dim];
+                let seen = attention.sees(position, length);
+                out.extend(ops::attend(q, seen, attention, sinks, key, value));
             }
         }
         Ok(out)

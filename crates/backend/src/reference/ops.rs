@@ -135,6 +135,7 @@ pub(super) fn rope(
     x: &[f64],
     width: usize,
     head_dim: usize,
+    first: usize,
     positions: &[usize],
     rope: &Rope,
     factors: Option<&[f32]>,
@@ -152,6 +153,7 @@ pub(super) fn rope(
                 RopeStyle::Halved => (i, i + half),
             };
             for head in row.chunks_exact_mut(head_dim) {
+                let head = &mut head[first..];
                 let (x, y) = (head[a], head[b]);
                 head[a] = x * cos - y * sin;
                 head[b] = x * sin + y * cos;
@@ -161,39 +163,57 @@ pub(super) fn rope(
     out
 }
 
-/// Attention of one row of queries over the positions that it sees. `key(j)` and `value(j)` are the cache's rows
-/// `[kv_heads * head_dim]` of position `j`.
+/// Attention of one row of queries over the positions that it sees. `key(j, h)` and `value(j, h)` are what the cache has of
+/// head `h` at position `j`, with `head_dim` and `value_dim` elements; `sinks` is a score of each query head that has no
+/// value.
 pub(super) fn attend<'a>(
     q: &[f64],
     seen: Range<usize>,
     a: &Attention,
-    key: impl Fn(usize) -> &'a [f64],
-    value: impl Fn(usize) -> &'a [f64],
+    sinks: Option<&[f32]>,
+    key: impl Fn(usize, usize) -> &'a [f64],
+    value: impl Fn(usize, usize) -> &'a [f64],
 ) -> Vec<f64> {
     let group = a.heads / a.kv_heads;
-    let mut out = vec![0.0; q.len()];
-    for (h, (q, out)) in q.chunks_exact(a.head_dim).zip(out.chunks_exact_mut(a.head_dim)).enumerate() {
-        let head = h / group * a.head_dim..(h / group + 1) * a.head_dim;
+    let mut out = vec![0.0; a.heads * a.value_dim];
+    for (h, (q, out)) in q.chunks_exact(a.head_dim).zip(out.chunks_exact_mut(a.value_dim)).enumerate() {
+        let sink = sinks.map_or(f64::NEG_INFINITY, |s| f64::from(s[h]));
         let score = |j: usize| {
-            let dot: f64 = q.iter().zip(&key(j)[head.clone()]).map(|(q, k)| q * k).sum();
+            let dot: f64 = q.iter().zip(key(j, h / group)).map(|(q, k)| q * k).sum();
             let score = dot * f64::from(a.scale);
             a.softcap.map_or(score, |cap| capped(score, cap))
         };
         let mut scores: Vec<f64> = seen.clone().map(score).collect();
-        let max = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let max = scores.iter().copied().fold(sink, f64::max);
         scores.iter_mut().for_each(|s| *s = (*s - max).exp());
-        let sum: f64 = scores.iter().sum();
+        let sum: f64 = scores.iter().sum::<f64>() + (sink - max).exp();
         for (p, j) in scores.iter().zip(seen.clone()) {
             let weight = p / sum;
-            out.iter_mut().zip(&value(j)[head.clone()]).for_each(|(o, v)| *o += weight * v);
+            out.iter_mut().zip(value(j, h / group)).for_each(|(o, v)| *o += weight * v);
+        }
+    }
+    out
+}
+
+/// Each of `heads` heads times its own matrix, of which `w` has one after another; what a head has beyond `cols`
+/// follows its product.
+pub(super) fn head_linear(x: &[f64], width: usize, w: &[f32], heads: usize, cols: usize) -> Vec<f64> {
+    let rows = w.len() / cols / heads;
+    let mut out = Vec::new();
+    for row in x.chunks_exact(width) {
+        for (head, w) in row.chunks_exact(width / heads).zip(w.chunks_exact(rows * cols)) {
+            out.extend(linear(&head[..cols], w, rows, cols));
+            out.extend(&head[cols..]);
         }
     }
     out
 }
 
 /// `act(gate) * up`.
-pub(super) fn glu(gate: &[f64], up: &[f64], act: Act) -> Vec<f64> {
-    gate.iter().zip(up).map(|(&g, u)| activate(g, act) * u).collect()
+pub(super) fn glu(gate: &[f64], ups: &[f64], act: Act) -> Vec<f64> {
+    // The one that is no function of the gate alone.
+    let up = |u: f64| if act == Act::ClampedSilu { u.clamp(-7.0, 7.0) + 1.0 } else { u };
+    gate.iter().zip(ups).map(|(&g, &u)| activate(g, act) * up(u)).collect()
 }
 
 /// `act(x)`.
@@ -209,6 +229,10 @@ pub(super) fn activate(x: f64, act: Act) -> f64 {
         Act::Relu => x.max(0.0),
         Act::Relu2 => x.max(0.0).powi(2),
         Act::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+        Act::ClampedSilu => {
+            let x = x.min(7.0);
+            x / (1.0 + (-1.702 * x).exp())
+        }
     }
 }
 
@@ -301,7 +325,7 @@ mod tests {
         let by = |style, x: &[f64]| {
             let r =
                 Rope { style, dims: 6, base: 100.0, scale: 0.5, yarn: None, magnitude: 1.0, factors: None };
-            rope(x, 8, 8, &[3, 70], &r, Some(&[1.0, 2.0, 4.0]))
+            rope(x, 8, 8, 0, &[3, 70], &r, Some(&[1.0, 2.0, 4.0]))
         };
         let halved = by(RopeStyle::Halved, &x);
         // Interleaved on elements moved from (i, i + 3) to (2i, 2i + 1) is the same, moved.
@@ -318,16 +342,30 @@ mod tests {
     fn attention_weighs_the_window_by_softmax() {
         let keys = [[1.0, 0.0], [0.0, 1.0], [2.0, 0.0]];
         let values = [[1.0, 10.0], [2.0, 20.0], [4.0, 40.0]];
-        let run = |window, softcap| {
-            let a =
-                Attention { heads: 2, kv_heads: 1, head_dim: 2, scale: 0.5, causal: true, window, softcap };
-            attend(&[2.0, 0.0, 0.0, 0.0], a.sees(2, 3), &a, |j| &keys[j], |j| &values[j])
+        let run_with = |window, softcap, sinks: Option<&[f32]>| {
+            let a = Attention {
+                heads: 2,
+                kv_heads: 1,
+                head_dim: 2,
+                value_dim: 2,
+                scale: 0.5,
+                causal: true,
+                window,
+                softcap,
+                sinks: None,
+            };
+            attend(&[2.0, 0.0, 0.0, 0.0], a.sees(2, 3), &a, sinks, |j, _| &keys[j], |j, _| &values[j])
         };
+        let run = |window, softcap| run_with(window, softcap, None);
         let e = std::f64::consts::E;
         // Scores of the first head: 1, 0, 2. The second head's are all 0.
         let sum = e + 1.0 + e * e;
         let first = (e + 2.0 + 4.0 * e * e) / sum;
         close(&run(None, None), &[first, 10.0 * first, 7.0 / 3.0, 70.0 / 3.0]);
+        // A sink of score 1 adds to the sum alone, whatever the window.
+        let first = (e + 2.0 + 4.0 * e * e) / (sum + e);
+        close(&run_with(None, None, Some(&[1.0, 0.0])), &[first, 10.0 * first, 7.0 / 4.0, 70.0 / 4.0]);
+        close(&run_with(Some(1), None, Some(&[2.0, 0.0])), &[2.0, 20.0, 2.0, 20.0]);
         let first = (2.0 + 4.0 * e * e) / (1.0 + e * e);
         close(&run(Some(2), None), &[first, 10.0 * first, 3.0, 30.0]);
         close(&run(Some(1), None), &[4.0, 40.0, 4.0, 40.0]);
@@ -344,13 +382,15 @@ mod tests {
                 heads: 1,
                 kv_heads: 1,
                 head_dim: 1,
+                value_dim: 1,
                 scale: 1.0,
                 causal: false,
                 window,
                 softcap: None,
+                sinks: None,
             };
             // All scores are 0: the mean of what is seen.
-            attend(&[0.0], a.sees(position, 5), &a, |j| &values[j], |j| &values[j])[0]
+            attend(&[0.0], a.sees(position, 5), &a, None, |j, _| &values[j], |j, _| &values[j])[0]
         };
         close(&[run(0, None), run(4, None)], &[31.0 / 5.0, 31.0 / 5.0]);
         // A window of 2 or 3 reaches one to either side, one of 1 to none.
@@ -376,6 +416,21 @@ mod tests {
         close(&both(Act::Relu), &[0.0, 3.0]);
         close(&both(Act::Relu2), &[0.0, 9.0]);
         close(&[activate(0.0, Act::Sigmoid)], &[0.5]);
+    }
+
+    #[test]
+    fn heads_have_matrices_of_their_own_and_keep_what_these_leave() {
+        let w = [1.0, 2.0, 3.0, 4.0f32];
+        // Two heads of three elements, two of which become one; then a second row.
+        let x = [1.0, 1.0, 7.0, 1.0, 10.0, 8.0, 0.0, 1.0, 5.0, 2.0, 0.0, 6.0];
+        close(&head_linear(&x, 6, &w, 2, 2), &[3.0, 7.0, 43.0, 8.0, 2.0, 5.0, 6.0, 6.0]);
+    }
+
+    #[test]
+    fn a_clamped_gate_is_at_most_7_and_its_other_half_within_7() {
+        let at = |y: f64| y / (1.0 + (-1.702 * y).exp());
+        let (gate, up) = ([9.0, 1.0, -9.0, 2.0], [0.5, 20.0, 0.0, -20.0]);
+        close(&glu(&gate, &up, Act::ClampedSilu), &[at(7.0) * 1.5, at(1.0) * 8.0, at(-9.0), at(2.0) * -6.0]);
     }
 
     #[test]

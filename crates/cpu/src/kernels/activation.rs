@@ -16,6 +16,7 @@ macro_rules! by_act {
             Act::Relu => by_act!(@ relu, $f, $body),
             Act::Relu2 => by_act!(@ relu2, $f, $body),
             Act::Sigmoid => by_act!(@ sigmoid, $f, $body),
+            Act::ClampedSilu => by_act!(@ clamped_silu, $f, $body),
         }
     };
     (@ $function:ident, $f:ident, $body:expr) => {{
@@ -27,7 +28,14 @@ macro_rules! by_act {
 /// `out = act(gate) * up`.
 #[inline(always)]
 pub fn glu<S: Simd>(s: S, act: Act, gate: &[f32], up: &[f32], out: &mut [f32]) {
-    by_act!(act, f => elementwise!(s, out, (g = gate, u = up) s.mul(f(s, g), u)));
+    match act {
+        Act::ClampedSilu => elementwise!(s, out, (g = gate, u = up) {
+            // What is not a number stays so: `min` and `max` give their second operand then.
+            let u = s.max(s.splat(-7.0), s.min(s.splat(7.0), u));
+            s.mul(clamped_silu(s, g), s.add(u, s.splat(1.0)))
+        }),
+        act => by_act!(act, f => elementwise!(s, out, (g = gate, u = up) s.mul(f(s, g), u))),
+    }
 }
 
 /// `out = act(x)`.
@@ -48,6 +56,12 @@ fn silu<S: Simd>(s: S, x: S::F) -> S::F {
 fn gelu_quick<S: Simd>(s: S, x: S::F) -> S::F {
     let e = exp(s, s.mul(x, s.splat(-1.702)));
     s.div(x, s.add(s.splat(1.0), e))
+}
+
+/// `y / (1 + e^(-1.702 y))`, `y` being `x` or 7 if that is less.
+#[inline(always)]
+fn clamped_silu<S: Simd>(s: S, x: S::F) -> S::F {
+    gelu_quick(s, s.min(s.splat(7.0), x))
 }
 
 /// `1 / (1 + e^-x)`.

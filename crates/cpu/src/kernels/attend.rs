@@ -24,7 +24,7 @@ const STRIP: usize = 128;
 const TOGETHER: usize = 4;
 
 /// The greatest head that the kernel's buffers hold.
-pub const MAX_HEAD: usize = 512;
+pub const MAX_HEAD: usize = 1024;
 
 /// Query rows that share a head of the cache.
 #[derive(Clone, Copy)]
@@ -39,6 +39,8 @@ pub struct Queries<'a> {
     pub blocks: &'a [BlockId],
     /// The head of the cache.
     pub kv_head: usize,
+    /// A score without a value of each, or none.
+    pub sinks: &'a [f32],
 }
 
 /// A thread's buffers.
@@ -49,10 +51,12 @@ pub struct Scratch {
     scores: Vec<f32>,
     /// A span's softmax for each query.
     pub states: Vec<State>,
-    /// A span's weighted values, `[queries, head_dim]`.
+    /// A span's weighted values, `[queries, value_dim]`.
     pub sums: Vec<f32>,
     /// The softmax of each query over all spans so far.
     pub totals: Vec<State>,
+    /// The value of a sink.
+    pub nothing: Vec<f32>,
 }
 
 /// The softmax of a query over some positions; its weighted sum of values lies beside it.
@@ -66,18 +70,24 @@ pub struct State {
 impl State {
     /// Of no position.
     pub const EMPTY: State = State { max: f32::NEG_INFINITY, sum: 0.0 };
+
+    /// Of one position.
+    pub fn of(score: f32) -> State {
+        State { max: score, sum: 1.0 }
+    }
 }
 
 impl Scratch {
-    /// Buffers for up to `queries` rows at a time.
+    /// Buffers for up to `queries` rows at a time, and heads of up to `head_dim` elements.
     pub fn new(queries: usize, head_dim: usize) -> Self {
         Scratch {
             keys: vec![0.0; head_dim * BLOCK],
-            values: vec![0.0; head_dim * BLOCK],
+            values: vec![0.0; (head_dim + SUMS) * BLOCK],
             scores: vec![0.0; queries * STRIP],
             states: vec![State::EMPTY; queries],
             sums: vec![0.0; queries * head_dim],
             totals: vec![State::EMPTY; queries],
+            nothing: vec![0.0; head_dim],
         }
     }
 }
@@ -112,7 +122,7 @@ pub fn span<S: Simd>(
 ) {
     let n = queries.positions.len();
     scratch.states[..n].fill(State::EMPTY);
-    scratch.sums[..n * attention.head_dim].fill(0.0);
+    scratch.sums[..n * attention.value_dim].fill(0.0);
     let Range { start: from, end: to } = seen_by_any(attention, queries.positions, queries.length);
     let end = ((span + 1) * SPAN).min(to);
     let mut strip = (span * SPAN).max(from / STRIP * STRIP);
@@ -121,7 +131,7 @@ pub fn span<S: Simd>(
         for block in blocks.clone().step_by(BLOCK) {
             score_block(s, attention, cache, queries, strip, block, scratch);
         }
-        let dim = attention.head_dim;
+        let dim = attention.value_dim;
         let rows = scratch.scores.chunks_exact_mut(STRIP).zip(scratch.sums.chunks_exact_mut(dim));
         for ((&p, state), (scores, sums)) in queries.positions.iter().zip(&mut scratch.states).zip(rows) {
             let seen = seen(&attention.sees(p, queries.length), strip, STRIP);
@@ -169,10 +179,10 @@ fn seen(of_row: &Range<usize>, at: usize, len: usize) -> Range<usize> {
     of_row.start.saturating_sub(at).min(hi)..hi
 }
 
-/// Where the numbers of a block and head lie.
+/// Where the numbers of a block and head lie, `dim` for each position.
 #[inline(always)]
-fn place(attention: &Attention, block: BlockId, kv_head: usize) -> usize {
-    (block.0 as usize * attention.kv_heads + kv_head) * attention.head_dim * BLOCK
+fn place(attention: &Attention, dim: usize, block: BlockId, kv_head: usize) -> usize {
+    (block.0 as usize * attention.kv_heads + kv_head) * dim * BLOCK
 }
 
 /// As many queries read the cache itself; for more, a block is widened first.
@@ -192,8 +202,10 @@ fn score_block<S: Simd>(
     block: usize,
     scratch: &mut Scratch,
 ) {
-    let at = place(attention, queries.blocks[block / BLOCK], queries.kv_head);
-    let next = cache.v.address(at);
+    let place = |dim| place(attention, dim, queries.blocks[block / BLOCK], queries.kv_head);
+    let at = place(attention.head_dim);
+    // Keys that values are part of are asked for again, and are there.
+    let next = cache.v.map_or_else(|| cache.k.address(at), |v| v.address(place(attention.value_dim)));
     let Scratch { keys: wide, scores, .. } = scratch;
     let out = &mut scores[block - strip..];
     let width = BLOCK;
@@ -215,14 +227,28 @@ fn weigh_block<S: Simd>(
     block: usize,
     scratch: &mut Scratch,
 ) {
-    let place = |block: &BlockId| place(attention, *block, queries.kv_head);
-    let at = place(&queries.blocks[block / BLOCK]);
-    let next = cache.k.address(queries.blocks.get((block + STRIP) / BLOCK).map_or(at, place));
-    let width = attention.head_dim;
+    let place = |dim: usize, block: &BlockId| place(attention, dim, *block, queries.kv_head);
+    let own = &queries.blocks[block / BLOCK];
+    let (keys, width) = (attention.head_dim, attention.value_dim);
+    let of_keys = place(keys, own);
+    let next = queries.blocks.get((block + STRIP) / BLOCK).map_or(of_keys, |block| place(keys, block));
+    let next = cache.k.address(next);
     let Scratch { values: wide, scores, sums, .. } = scratch;
     let weights = &scores[block - strip..];
-    let out = Weighed { attention, queries, block, weights, sums };
-    match cache.v.part(at, width * BLOCK) {
+    let mut out = Weighed { attention, queries, block, weights, sums };
+    let Some(values) = &cache.v else {
+        let (rows, from) = (width + SUMS, cache.k.part(of_keys, keys * BLOCK));
+        match from {
+            Stored::F32(x) => turn_values(s, Singles { x, width: BLOCK }, next, width, wide),
+            Stored::F16(x) => turn_values(s, Halves { x, width: BLOCK }, next, width, wide),
+            Stored::Q8_0(x, scales) => {
+                turn_values(s, ByteKeys { x, scales, width: BLOCK }, next, width, wide)
+            }
+        }
+        let wide = &wide[..rows * BLOCK];
+        return runs(s, Singles { x: wide, width: rows }, wide.as_ptr().cast(), &mut out);
+    };
+    match values.part(place(width, own), width * BLOCK) {
         Stored::F32(x) => weigh_all(s, Singles { x, width }, next, wide, out),
         Stored::F16(x) => weigh_all(s, Halves { x, width }, next, wide, out),
         Stored::Q8_0(x, scales) => weigh_all(s, ByteValues { x, scales, width }, next, wide, out),
@@ -245,6 +271,23 @@ fn widen<S: Simd, N: Numbers<S>>(s: S, from: N, next: *const u8, width: usize, t
         let row = from.row(r);
         for at in (0..width).step_by(S::LANES) {
             s.store(N::load(s, row, at), &mut to[at..]);
+        }
+    }
+}
+
+/// The first `dims` rows of a block's keys, which are its values, as rows of values. Those are 16 numbers further apart
+/// than they are long: so that the same element of all 32 does not fall into the same few sets of the cache.
+#[inline(always)]
+fn turn_values<S: Simd, N: Numbers<S>>(s: S, keys: N, next: *const u8, dims: usize, to: &mut [f32]) {
+    let mut row = [0.0; BLOCK];
+    for d in 0..dims {
+        ask::<S, N>(s, next, d * BLOCK, BLOCK);
+        let from = keys.row(d);
+        for at in (0..BLOCK).step_by(S::LANES) {
+            s.store(N::load(s, from, at), &mut row[at..]);
+        }
+        for (to, v) in to[d..].iter_mut().step_by(dims + SUMS).zip(row) {
+            *to = v;
         }
     }
 }
@@ -404,7 +447,7 @@ struct Weighed<'a> {
     block: usize,
     /// `[queries, 128]`, the block's being the first 32 of each.
     weights: &'a [f32],
-    /// `[queries, head_dim]`.
+    /// `[queries, value_dim]`.
     sums: &'a mut [f32],
 }
 
@@ -417,7 +460,7 @@ fn weigh_all<S: Simd, N: Numbers<S>>(
     wide: &mut [f32],
     mut out: Weighed<'_>,
 ) {
-    let dim = out.attention.head_dim;
+    let dim = out.attention.value_dim;
     if out.queries.positions.len() <= few::<S>() {
         runs(s, values, next, &mut out);
     } else {
@@ -430,7 +473,7 @@ fn weigh_all<S: Simd, N: Numbers<S>>(
 /// Queries side by side that see the same positions of the block are taken together.
 #[inline(always)]
 fn runs<S: Simd, N: Numbers<S>>(s: S, values: N, next: *const u8, out: &mut Weighed<'_>) {
-    let dim = out.attention.head_dim;
+    let dim = out.attention.value_dim;
     let together = if const { S::REGISTERS == 0 } { 1 } else { TOGETHER };
     let sees = |p: usize| seen(&out.attention.sees(p, out.queries.length), out.block, BLOCK);
     let mut i = 0;

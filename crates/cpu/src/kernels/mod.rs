@@ -28,6 +28,9 @@ pub type PanelFn = fn(&[u8], &Input<'_>, usize, usize, &mut [f32]);
 /// A row normalised around its mean: `(x, weight, bias, eps, out)`.
 pub type LayerNormFn = fn(&[f32], &[f32], &[f32], f32, &mut [f32]);
 
+/// Turns heads: `(style, (elements of a head, the first that turns), cosines, sines, x)`.
+pub type RopeFn = fn(RopeStyle, (usize, usize), &[f32], &[f32], &mut [f32]);
+
 /// One tier's kernels, chosen once.
 pub struct Kernels {
     /// [`row::quantize`].
@@ -49,7 +52,7 @@ pub struct Kernels {
     /// [`moe::sigmoid`].
     pub sigmoid: fn(&[f32], &mut [f32]),
     /// [`row::rope`].
-    pub rope: fn(RopeStyle, usize, &[f32], &[f32], &mut [f32]),
+    pub rope: RopeFn,
     /// [`row::to_f16`].
     pub to_f16: fn(&[f32], &mut [u16]),
     /// [`attend::span`].
@@ -80,7 +83,7 @@ impl Kernels {
         }
     }
 
-    /// Attention over all spans: `out [queries, head_dim]` = softmax(q . k * scale) v.
+    /// Attention over all spans: `out [queries, value_dim]` = softmax(q . k * scale) v.
     pub fn attend(
         &self,
         attention: &Attention,
@@ -89,7 +92,7 @@ impl Kernels {
         scratch: &mut Scratch,
         out: &mut [f32],
     ) {
-        let (dim, n) = (attention.head_dim, queries.positions.len());
+        let (dim, n) = (attention.value_dim, queries.positions.len());
         scratch.totals[..n].fill(State::EMPTY);
         for span in spans(attention, queries.positions, queries.length) {
             (self.span)(attention, cache, queries, span, scratch);
@@ -99,9 +102,18 @@ impl Kernels {
                 (self.merge)(state, sums, total, out);
             }
         }
-        for (total, out) in scratch.totals.iter().zip(out.chunks_exact_mut(dim)) {
-            finish(total, out);
+        for (i, out) in out.chunks_exact_mut(dim).enumerate().take(n) {
+            let sink = queries.sinks.get(i).copied();
+            self.finish(&mut scratch.totals[i], sink, &scratch.nothing, out);
         }
+    }
+
+    /// Makes the sum of weighted values a mean. A sink counts as a last span, of one position whose value is `nothing`.
+    pub fn finish(&self, total: &mut State, sink: Option<f32>, nothing: &[f32], out: &mut [f32]) {
+        if let Some(sink) = sink {
+            (self.merge)(&State::of(sink), &nothing[..out.len()], total, out);
+        }
+        finish(total, out);
     }
 }
 
@@ -169,7 +181,7 @@ macro_rules! tier {
                         $S,
                         $features,
                         row::rope,
-                        (style: RopeStyle, head_dim: usize, cos: &[f32], sin: &[f32], x: &mut [f32])
+                        (style: RopeStyle, head: (usize, usize), cos: &[f32], sin: &[f32], x: &mut [f32])
                     ),
                     to_f16: shell!($S, $features, row::to_f16, (x: &[f32], out: &mut [u16])),
                     span: shell!(

@@ -5,13 +5,13 @@ use half::f16;
 use crate::format::GROUP;
 use crate::simd::Simd;
 
-/// One layer's cache. Keys of a block and head are `[head_dim][32]`, values `[32][head_dim]`.
+/// One layer's cache. Keys of a block and head are `[head_dim][32]`, values `[32][value_dim]`.
 #[derive(Clone, Copy)]
 pub struct Cache<'a> {
     /// `[blocks, heads, head_dim, 32]`.
     pub k: Stored<'a>,
-    /// `[blocks, heads, 32, head_dim]`.
-    pub v: Stored<'a>,
+    /// `[blocks, heads, 32, value_dim]`; none where the values are the first `value_dim` elements of the keys.
+    pub v: Option<Stored<'a>>,
 }
 
 /// Numbers of the cache.

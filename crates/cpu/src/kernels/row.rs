@@ -155,12 +155,20 @@ pub fn softcap<S: Simd>(s: S, cap: f32, x: &[f32], out: &mut [f32]) {
     elementwise!(s, out, (v = x) s.mul(cap, tanh(s, s.mul(v, by))));
 }
 
-/// Turns each head of `head_dim` elements in place; `cos` and `sin` are those of the row's position, one for
+/// Turns each head of `head_dim` elements in place, from its element `first` on; `cos` and `sin` are those of the row's position, one for
 /// each pair.
 #[inline(always)]
-pub fn rope<S: Simd>(_s: S, style: RopeStyle, head_dim: usize, cos: &[f32], sin: &[f32], x: &mut [f32]) {
+pub fn rope<S: Simd>(
+    _s: S,
+    style: RopeStyle,
+    (head_dim, first): (usize, usize),
+    cos: &[f32],
+    sin: &[f32],
+    x: &mut [f32],
+) {
     let pairs = cos.len();
     for head in x.chunks_exact_mut(head_dim) {
+        let head = &mut head[first..];
         match style {
             RopeStyle::Interleaved => {
                 for ((pair, c), s) in head.chunks_exact_mut(2).zip(cos).zip(sin) {

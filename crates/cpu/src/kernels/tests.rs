@@ -352,11 +352,20 @@ fn activation(act: Act, x: f64) -> f64 {
         Act::Relu => x.max(0.0),
         Act::Relu2 => x.max(0.0).powi(2),
         Act::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+        Act::ClampedSilu => x.min(7.0) / (1.0 + (-1.702 * x.min(7.0)).exp()),
     }
 }
 
-const ACTS: [Act; 7] =
-    [Act::Silu, Act::GeluTanh, Act::GeluErf, Act::GeluQuick, Act::Relu, Act::Relu2, Act::Sigmoid];
+const ACTS: [Act; 8] = [
+    Act::Silu,
+    Act::GeluTanh,
+    Act::GeluErf,
+    Act::GeluQuick,
+    Act::Relu,
+    Act::Relu2,
+    Act::Sigmoid,
+    Act::ClampedSilu,
+];
 
 #[test]
 fn activations_and_caps_agree() {
@@ -379,6 +388,7 @@ fn activations_and_caps_agree() {
             let expected = activation(act, f64::from(*x));
             let error = (f64::from(alone[i]) - expected).abs();
             assert!(error <= 2e-6 * (1.0 + expected.abs()), "{name}({x}) = {}, not {expected}", alone[i]);
+            let u = if act == Act::ClampedSilu { u.clamp(-7.0, 7.0) + 1.0 } else { *u };
             assert_eq!(gated[i], alone[i] * u, "{name}({x}) * {u}");
         }
     }
@@ -416,7 +426,7 @@ fn rotations_agree_and_keep_lengths() {
     for style in [RopeStyle::Interleaved, RopeStyle::Halved] {
         let got = same_bits("rope", |k| {
             let mut out = x.clone();
-            (k.rope)(style, dim, &cos, &sin, &mut out);
+            (k.rope)(style, (dim, 0), &cos, &sin, &mut out);
             out
         });
         for (x, got) in x.chunks(dim).zip(got.chunks(dim)) {
@@ -444,7 +454,7 @@ struct TestCache {
 
 impl TestCache {
     fn stored(&self) -> Cache<'_> {
-        Cache { k: Stored::F16(&self.k), v: Stored::F16(&self.v) }
+        Cache { k: Stored::F16(&self.k), v: Some(Stored::F16(&self.v)) }
     }
 }
 
@@ -493,7 +503,17 @@ fn attention_agrees_with_plain_softmax_and_does_not_depend_on_the_other_queries(
     let cases = cases.into_iter().flat_map(|case| [(case, true), (case, false)]);
     for ((dim, positions, window, softcap), causal) in cases {
         let (heads, kv_heads) = (4, 2);
-        let attention = Attention { heads, kv_heads, head_dim: dim, scale: 0.3, causal, window, softcap };
+        let attention = Attention {
+            heads,
+            kv_heads,
+            head_dim: dim,
+            value_dim: dim,
+            scale: 0.3,
+            causal,
+            window,
+            softcap,
+            sinks: None,
+        };
         let c = test_cache(kv_heads, dim, positions, &mut random);
         let cache = c.stored();
         let at: Vec<usize> = [0, 1, 31, 32, positions / 2, positions - 2, positions - 1]
@@ -510,6 +530,7 @@ fn attention_agrees_with_plain_softmax_and_does_not_depend_on_the_other_queries(
                 blocks: &c.blocks,
                 length: positions,
                 kv_head: 1,
+                sinks: &[],
             };
             k.attend(&attention, &cache, &queries, &mut scratch, &mut out);
             out
@@ -550,17 +571,20 @@ fn attention_keeps_a_nan_in_a_query() {
         heads: 1,
         kv_heads: 1,
         head_dim: dim,
+        value_dim: dim,
         scale: 1.0,
         causal: true,
         window: None,
         softcap: None,
+        sinks: None,
     };
     let c = test_cache(1, dim, 600, &mut random);
     let mut q = random.floats(dim);
     q[3] = f32::NAN;
     for tier in Tier::available() {
         let mut out = vec![0.0; dim];
-        let queries = Queries { q: &q, positions: &[599], blocks: &c.blocks, length: 600, kv_head: 0 };
+        let queries =
+            Queries { q: &q, positions: &[599], blocks: &c.blocks, length: 600, kv_head: 0, sinks: &[] };
         let k = Kernels::new(tier).unwrap();
         k.attend(&attention, &c.stored(), &queries, &mut Scratch::new(1, dim), &mut out);
         assert!(out.iter().all(|v| v.is_nan()), "{tier}");

@@ -7,7 +7,7 @@ use cera_backend::Error;
 use cera_plan::{Attention, KvLayer, Val};
 
 use super::{Core, Local, QUERIES};
-use crate::kernels::attend::{Queries, SPAN, State, finish, spans};
+use crate::kernels::attend::{Queries, SPAN, State, spans};
 use crate::kernels::numbers::Cache;
 use crate::pool::Team;
 use crate::shared::{Shared, memory};
@@ -43,15 +43,15 @@ impl AttendTask {
 pub(super) struct Pieces {
     /// `[rows, heads, spans]`.
     states: Shared<State>,
-    /// `[rows, heads, spans, head_dim]`.
+    /// `[rows, heads, spans, value_dim]`.
     sums: Shared<f32>,
 }
 
 impl Pieces {
     /// Room for a row of `heads` that sees all of `positions`.
-    pub(super) fn new(heads: usize, head_dim: usize, positions: usize) -> Result<Pieces, Error> {
+    pub(super) fn new(heads: usize, value_dim: usize, positions: usize) -> Result<Pieces, Error> {
         let (what, spans) = ("attention", positions.div_ceil(SPAN));
-        Ok(Pieces { states: memory(what, &[heads, spans])?, sums: memory(what, &[heads, spans, head_dim])? })
+        Ok(Pieces { states: memory(what, &[heads, spans])?, sums: memory(what, &[heads, spans, value_dim])? })
     }
 }
 
@@ -63,7 +63,7 @@ impl Core {
         let longest = self.step.seqs.iter().map(|(rows, _)| self.length(rows)).max().unwrap_or(0);
         let seen = spans(op.attention, &self.step.positions, longest);
         let pieces = self.step.tokens.len() * op.attention.heads * seen.len();
-        let room = self.pieces.states.len().min(self.pieces.sums.len() / op.attention.head_dim);
+        let room = self.pieces.states.len().min(self.pieces.sums.len() / op.attention.value_dim);
         if tasks < 2 * team.threads && seen.len() > 1 && pieces <= room {
             self.attend_by_span(op, &cache, (tasks, seen), claim, team, local);
         } else {
@@ -80,7 +80,7 @@ impl Core {
         claim: &AtomicUsize,
         local: &mut Local,
     ) {
-        let dim = op.attention.head_dim;
+        let dim = op.attention.value_dim;
         loop {
             let claimed = claim.fetch_add(1, Ordering::Relaxed);
             if claimed >= tasks {
@@ -88,9 +88,9 @@ impl Core {
             }
             let task = self.task(op.attention, tasks - 1 - claimed);
             self.gather(op, &task, local);
-            let Local { scratch, queries, positions, attended, .. } = local;
+            let Local { scratch, queries, positions, sinks, attended, .. } = local;
             let attended = &mut attended[..positions.len() * dim];
-            let queries = self.queries(&task, queries, positions, dim);
+            let queries = self.queries(op, &task, queries, positions, sinks);
             self.kernels.attend(op.attention, cache, &queries, scratch, attended);
             for (attended, pair) in attended.chunks_exact(dim).zip(task.pairs.clone()) {
                 let (row, head) = task.place(pair);
@@ -110,7 +110,7 @@ impl Core {
         team: &Team<'_>,
         local: &mut Local,
     ) {
-        let (dim, heads) = (op.attention.head_dim, op.attention.heads);
+        let (dim, heads) = (op.attention.value_dim, op.attention.heads);
         let piece =
             |row: usize, head: usize, span: usize| (row * heads + head) * seen.len() + span - seen.start;
         loop {
@@ -121,12 +121,12 @@ impl Core {
             let task = self.task(op.attention, claimed / seen.len());
             let span = seen.start + claimed % seen.len();
             self.gather(op, &task, local);
-            let Local { scratch, queries, positions, .. } = &mut *local;
+            let Local { scratch, queries, positions, sinks, .. } = &mut *local;
             let length = self.length(&self.step.seqs[task.seq].0);
             if !spans(op.attention, positions, length).contains(&span) {
                 continue;
             }
-            let queries = self.queries(&task, queries, positions, dim);
+            let queries = self.queries(op, &task, queries, positions, sinks);
             (self.kernels.span)(op.attention, cache, &queries, span, scratch);
             let sums = scratch.sums.chunks_exact(dim);
             for ((sums, state), pair) in sums.zip(&scratch.states).zip(task.pairs.clone()) {
@@ -156,7 +156,8 @@ impl Core {
             for (state, sums) in states.iter().zip(sums.chunks_exact(dim)) {
                 (self.kernels.merge)(state, sums, &mut total, out);
             }
-            finish(&total, out);
+            let sink = self.sinks(op).map(|sinks| sinks[head]);
+            self.kernels.finish(&mut total, sink, &local.scratch.nothing, out);
         }
     }
 
@@ -178,6 +179,8 @@ impl Core {
     fn gather(&self, op: &AttendOp<'_>, task: &AttendTask, local: &mut Local) {
         let (dim, n) = (op.attention.head_dim, task.pairs.len());
         local.positions.clear();
+        local.sinks.clear();
+        let sinks = self.sinks(op);
         for (i, pair) in task.pairs.clone().enumerate() {
             let (row, head) = task.place(pair);
             // SAFETY: an earlier stage wrote the row.
@@ -186,24 +189,31 @@ impl Core {
                 *to = *q;
             }
             local.positions.push(self.step.positions[row]);
+            local.sinks.extend(sinks.map(|sinks| sinks[head]));
         }
     }
 
     fn queries<'a>(
         &'a self,
+        op: &AttendOp<'_>,
         task: &AttendTask,
         q: &'a [f32],
         positions: &'a [usize],
-        dim: usize,
+        sinks: &'a [f32],
     ) -> Queries<'a> {
-        let (q, blocks) = (&q[..positions.len() * dim], self.step.blocks_of(task.seq));
+        let (len, blocks) = (positions.len() * op.attention.head_dim, self.step.blocks_of(task.seq));
         let length = self.length(&self.step.seqs[task.seq].0);
-        Queries { q, positions, length, blocks, kv_head: task.kv_head }
+        Queries { q: &q[..len], positions, length, blocks, kv_head: task.kv_head, sinks }
     }
 
     /// Positions that a sequence has once the step is done, by its rows.
     fn length(&self, rows: &Range<usize>) -> usize {
         self.step.positions[rows.end - 1] + 1
+    }
+
+    /// The score without a value of each head.
+    fn sinks(&self, op: &AttendOp<'_>) -> Option<&[f32]> {
+        op.attention.sinks.map(|w| &self.stages.vectors[w.index()][..])
     }
 
     /// A head of a row, to write.

@@ -4,6 +4,7 @@
 //! disjoint parts between two barriers: by row, by panel, or by attention head, as each stage says.
 
 mod attend;
+mod heads;
 pub mod linear;
 mod moe;
 
@@ -78,6 +79,8 @@ struct Local {
     queries: Vec<f32>,
     attended: Vec<f32>,
     positions: Vec<usize>,
+    /// The sink of each pair of a task.
+    sinks: Vec<f32>,
     /// A row, and behind keys a head.
     heads: Vec<f32>,
     narrow: Narrow,
@@ -169,7 +172,7 @@ impl Runner {
         let rows = kv.max_rows;
         let threads = pool.threads();
         let widest = plan.values.iter().map(|v| v.width).max().unwrap_or(0);
-        let head = plan.kv.iter().map(|l| l.head_dim).max().unwrap_or(0);
+        let head = plan.kv.iter().map(|l| l.head_dim.max(l.value_dim)).max().unwrap_or(0);
         let heads = plan.ops.iter().map(|op| match op {
             Op::Attend { attention, .. } => attention.heads,
             _ => 0,
@@ -179,6 +182,7 @@ impl Runner {
             let inputs = stages.stages.iter().filter_map(|s| match s {
                 Stage::Linear(l) if l.precise || !precise => Some(plan.values[l.x.index()].width),
                 Stage::Experts(e) if !precise => Some(plan.values[e.x.index()].width),
+                Stage::HeadLinear(h) if !precise => Some(h.heads * h.cols),
                 _ => None,
             });
             inputs.max().unwrap_or(0)
@@ -207,6 +211,7 @@ impl Runner {
                 queries: vec![0.0; QUERIES * head],
                 attended: vec![0.0; QUERIES * head],
                 positions: Vec::with_capacity(QUERIES),
+                sinks: Vec::with_capacity(QUERIES),
                 heads: vec![0.0; widest + head],
                 narrow: Narrow::new(head),
                 moe: moe::Own::new(&stages, width, rows),
@@ -434,6 +439,7 @@ impl Core {
         let local = unsafe { self.local(team.thread) };
         match &self.stages.stages[i] {
             Stage::Linear(linear) => self.linear(linear, &self.claims[i], team, local),
+            Stage::HeadLinear(heads) => self.head_linear(heads, &self.claims[i], local),
             Stage::Attend { out, q, layer, attention } => {
                 let op = AttendOp { out: *out, q: *q, layer: *layer, attention };
                 self.attend(&op, &self.claims[i], team, local);
@@ -512,10 +518,10 @@ impl Core {
                     *o += b;
                 }
             }
-            Stage::Rope { out, x, head_dim, rope } => {
+            Stage::Rope { out, x, head, rope } => {
                 // SAFETY: as above.
                 let out = unsafe { self.moved(*out, *x, r) };
-                self.turn(*rope, *head_dim, r, out);
+                self.turn(*rope, *head, r, out);
             }
             Stage::KvWrite { k, v, layer } => {
                 // SAFETY: as above.
@@ -599,7 +605,9 @@ impl Core {
                 self.prepare_heads(k_prep, *head_dim, r, heads, rest);
                 self.to_cache(*layer, r, heads, v, &mut local.narrow);
             }
-            Stage::Linear(_) | Stage::Attend { .. } | Stage::Experts(_) => unreachable!("not row by row"),
+            Stage::Linear(_) | Stage::HeadLinear(_) | Stage::Attend { .. } | Stage::Experts(_) => {
+                unreachable!("not row by row")
+            }
         }
     }
 
@@ -625,18 +633,19 @@ impl Core {
             }
         }
         if let Some(rope) = prep.rope {
-            self.turn(rope, head_dim, r, x);
+            self.turn(rope, (head_dim, 0), r, x);
         }
     }
 
-    fn turn(&self, rope: usize, head_dim: usize, r: usize, x: &mut [f32]) {
+    /// Turns heads of so many elements, from that element on.
+    fn turn(&self, rope: usize, head: (usize, usize), r: usize, x: &mut [f32]) {
         let table = &self.stages.ropes[rope];
         let pairs = table.frequencies.len();
         let (cos, sin) = &self.turns[rope];
         let range = r * pairs..(r + 1) * pairs;
         // SAFETY: written before the first stage.
         let (cos, sin) = unsafe { (cos.read(range.clone()), sin.read(range)) };
-        (self.kernels.rope)(table.style, head_dim, cos, sin, x);
+        (self.kernels.rope)(table.style, head, cos, sin, x);
     }
 
     /// Stores a row's keys and values at its position.

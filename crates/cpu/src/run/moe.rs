@@ -140,7 +140,7 @@ impl Own {
 }
 
 /// Where group `g` of row `i` of an expert's `rows` lies, of `per_row` groups in a row.
-fn group_at(i: usize, rows: usize, per_row: usize, g: usize) -> usize {
+pub(super) fn group_at(i: usize, rows: usize, per_row: usize, g: usize) -> usize {
     match i < rows / QUAD * QUAD {
         true => (i / QUAD * per_row + g) * QUAD + i % QUAD,
         false => i * per_row + g,

@@ -32,7 +32,7 @@ impl Graph<'_> {
     }
 
     /// The weight for a stack of `count` matrices of `cols` columns (a tensor of three dimensions), and the rows of one.
-    fn stack(&self, name: String, count: usize, cols: usize) -> (Wt, usize) {
+    pub(super) fn stack(&self, name: String, count: usize, cols: usize) -> (Wt, usize) {
         let found = self.find(&name, cols);
         let dim = |i: usize| found.dims.get(i).copied().unwrap_or(1);
         if dim(0) != cols || dim(2) != count || found.dims.len() > 3 || dim(1) == 0 {

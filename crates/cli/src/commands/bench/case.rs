@@ -134,7 +134,7 @@ impl Needs {
             layers: plan
                 .kv
                 .iter()
-                .map(|kv| (cache.bytes(2 * kv.heads * kv.head_dim) as f64, kv.window.unwrap_or(usize::MAX)))
+                .map(|kv| (cache.bytes(kv.numbers()) as f64, kv.window.unwrap_or(usize::MAX)))
                 .collect(),
         }
     }
