@@ -383,9 +383,7 @@ fn latents_that_do_not_fit_or_are_joined_as_of_old() {
         f.tensor("blk.1.attn_k_b.weight", &[4, 16, 3])
     });
     of(&["block 0", "heads of 20"], |f| f.tensor("blk.0.attn_k_b.weight", &[4, 15, 4]));
-    of(&["blk.0.attn_output.weight", "[32, 32]", "[28, n]"], |f| {
-        f.tensor("blk.0.attn_v_b.weight", &[16, 7, 4])
-    });
+    of(&["block 0", "attn_v_b", "values of 7"], |f| f.tensor("blk.0.attn_v_b.weight", &[16, 7, 4]));
 }
 
 #[test]
