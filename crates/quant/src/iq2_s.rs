@@ -35,7 +35,7 @@ pub const QH: usize = 66;
 pub const SCALES: usize = 74;
 
 /// What the magnitudes' levels stand for.
-const LEVELS: [i8; 3] = [8, 25, 43];
+pub const LEVELS: [i8; 3] = [8, 25, 43];
 /// The magnitudes of eight weights, by code.
 pub static POINTS: [[i8; 8]; 1024] = GRID.points(LEVELS);
 

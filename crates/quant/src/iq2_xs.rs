@@ -31,7 +31,7 @@ pub const QS: usize = 2;
 pub const SCALES: usize = 66;
 
 /// What the magnitudes' levels stand for.
-const LEVELS: [i8; 3] = [8, 25, 43];
+pub const LEVELS: [i8; 3] = [8, 25, 43];
 /// The magnitudes of eight weights, by code.
 pub static POINTS: [[i8; 8]; 512] = GRID.points(LEVELS);
 

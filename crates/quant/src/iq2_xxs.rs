@@ -29,7 +29,7 @@ pub const D: usize = 0;
 pub const QS: usize = 2;
 
 /// What the magnitudes' levels stand for.
-const LEVELS: [i8; 3] = [8, 25, 43];
+pub const LEVELS: [i8; 3] = [8, 25, 43];
 /// The magnitudes of eight weights, by code.
 pub static POINTS: [[i8; 8]; 256] = GRID.points(LEVELS);
 

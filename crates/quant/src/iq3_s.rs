@@ -35,7 +35,7 @@ pub const SIGNS: usize = 74;
 pub const SCALES: usize = 106;
 
 /// What the magnitudes' levels stand for.
-const LEVELS: [i8; 8] = [1, 3, 5, 7, 9, 11, 13, 15];
+pub const LEVELS: [i8; 8] = [1, 3, 5, 7, 9, 11, 13, 15];
 /// The magnitudes of four weights, by code.
 pub static POINTS: [[i8; 4]; 512] = GRID.points(LEVELS);
 

@@ -32,7 +32,7 @@ pub const QS: usize = 2;
 pub const SIGNS: usize = 66;
 
 /// What the magnitudes' levels stand for.
-const LEVELS: [i8; 8] = [4, 12, 20, 28, 36, 44, 52, 62];
+pub const LEVELS: [i8; 8] = [4, 12, 20, 28, 36, 44, 52, 62];
 /// The magnitudes of four weights, by code.
 pub static POINTS: [[i8; 4]; 256] = GRID.points(LEVELS);
 

@@ -27,18 +27,34 @@ pub const D: usize = 52;
 /// and the first weight.
 const RUNS: [(usize, usize, usize); 3] = [(0, 32, 0), (32, 16, 160), (48, 4, 240)];
 /// Digits in a byte; the last run has one fewer.
-const DIGITS: usize = 5;
+pub const DIGITS: usize = 5;
 
-/// The digits of a block (0..=2), in order of weights.
+/// The digits of a byte (0..=2), in order of weights.
+#[inline]
+pub fn digits(byte: u8) -> [u8; DIGITS] {
+    let mut fraction = byte;
+    std::array::from_fn(|_| {
+        let digit;
+        [fraction, digit] = (3 * u16::from(fraction)).to_le_bytes();
+        digit
+    })
+}
+
+/// The byte of digits.
+#[inline]
+pub fn fraction(digits: [u8; DIGITS]) -> u8 {
+    let number = digits.iter().fold(0u16, |number, &digit| 3 * number + u16::from(digit));
+    (number * 256).div_ceil(3u16.pow(DIGITS as u32)) as u8
+}
+
+/// The digits of a block, in order of weights.
 #[inline]
 pub fn codes(block: &[u8; BLOCK_BYTES]) -> [u8; BLOCK_LEN] {
     let mut codes = [0; BLOCK_LEN];
     for (begin, len, first) in RUNS {
         for (m, byte) in block[begin..begin + len].iter().enumerate() {
-            let mut fraction = *byte;
-            for code in codes[first + m..].iter_mut().step_by(len).take(DIGITS) {
-                let tripled = 3 * u16::from(fraction);
-                [fraction, *code] = tripled.to_le_bytes();
+            for (code, digit) in codes[first + m..].iter_mut().step_by(len).zip(digits(*byte)) {
+                *code = digit;
             }
         }
     }
@@ -46,13 +62,12 @@ pub fn codes(block: &[u8; BLOCK_BYTES]) -> [u8; BLOCK_LEN] {
 }
 
 /// The inverse of [`codes`].
-fn pack(codes: &[u8; BLOCK_LEN]) -> [u8; D] {
+pub fn pack(codes: &[u8; BLOCK_LEN]) -> [u8; D] {
     let mut bytes = [0; D];
     for (begin, len, first) in RUNS {
         for (m, byte) in bytes[begin..begin + len].iter_mut().enumerate() {
-            let digits = codes[first + m..].iter().step_by(len).chain(&[0; 1]).take(DIGITS);
-            let number = digits.fold(0u16, |number, &digit| 3 * number + u16::from(digit));
-            *byte = (number * 256).div_ceil(3u16.pow(DIGITS as u32)) as u8;
+            let digit = |i: usize| codes.get(first + m + i * len).copied().unwrap_or(0);
+            *byte = fraction(std::array::from_fn(digit));
         }
     }
     bytes
