@@ -230,6 +230,18 @@ mod tests {
             Type::IQ4_NL,
             Type::IQ4_XS,
             Type::MXFP4,
+            Type::IQ1_S,
+            Type::IQ1_M,
+            Type::IQ2_XXS,
+            Type::IQ2_XS,
+            Type::IQ2_S,
+            Type::IQ3_XXS,
+            Type::IQ3_S,
+            Type::TQ1_0,
+            Type::TQ2_0,
+            Type::NVFP4,
+            Type::Q1_0,
+            Type::Q2_0,
         ];
         for ty in types {
             let (rows, cols) = (37, 512);

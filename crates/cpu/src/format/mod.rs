@@ -10,12 +10,21 @@
 //! | single bits | 64 | bit `j` of a byte belongs to step `j` |
 //! | pairs of bits | 2 x 64 | bits `2j` and `2j + 1` of chunk `h` belong to step `4h + j` |
 //! | bytes | 8 x 64 | step by step |
+//! | codes of fours | 2 x 64 | byte `j` of line `h`: step `4h + j` |
+//! | codes of eights | 64 | byte `j`: steps `2j` and `2j + 1` |
+//! | signs | 64 | as single bits; what `grid.rs` says of the last of each eight |
 //!
 //! Within 64 bytes, row `r` has bytes `4r..4r + 4`. To add a format: one file here that implements [`Format`],
 //! and one line in `by_type`.
 
+mod bits;
+mod grid;
+mod iq1;
+mod iq2;
+mod iq3;
 mod iq4;
 mod mxfp4;
+mod nvfp4;
 mod pairs;
 mod q2_k;
 mod q3_k;
@@ -26,8 +35,13 @@ mod q5_k;
 mod q6_k;
 mod q8_0;
 
+pub use bits::{Q1_0, Q2_0, Tq1_0, Tq2_0};
+pub use iq1::{Iq1M, Iq1S};
+pub use iq2::{Iq2S, Iq2Xs, Iq2Xxs};
+pub use iq3::{Iq3S, Iq3Xxs};
 pub use iq4::{Iq4Nl, Iq4Xs};
 pub use mxfp4::Mxfp4;
+pub use nvfp4::Nvfp4;
 pub use q2_k::Q2K;
 pub use q3_k::Q3K;
 pub use q4::{Q4_0, Q4_1};
@@ -59,6 +73,18 @@ macro_rules! by_type {
             Type::IQ4_NL => $of::<$crate::format::Iq4Nl>(),
             Type::IQ4_XS => $of::<$crate::format::Iq4Xs>(),
             Type::MXFP4 => $of::<$crate::format::Mxfp4>(),
+            Type::IQ1_S => $of::<$crate::format::Iq1S>(),
+            Type::IQ1_M => $of::<$crate::format::Iq1M>(),
+            Type::IQ2_XXS => $of::<$crate::format::Iq2Xxs>(),
+            Type::IQ2_XS => $of::<$crate::format::Iq2Xs>(),
+            Type::IQ2_S => $of::<$crate::format::Iq2S>(),
+            Type::IQ3_XXS => $of::<$crate::format::Iq3Xxs>(),
+            Type::IQ3_S => $of::<$crate::format::Iq3S>(),
+            Type::TQ1_0 => $of::<$crate::format::Tq1_0>(),
+            Type::TQ2_0 => $of::<$crate::format::Tq2_0>(),
+            Type::NVFP4 => $of::<$crate::format::Nvfp4>(),
+            Type::Q1_0 => $of::<$crate::format::Q1_0>(),
+            Type::Q2_0 => $of::<$crate::format::Q2_0>(),
             _ => None,
         }
     };

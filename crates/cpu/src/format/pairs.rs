@@ -48,3 +48,19 @@ pub fn load_pairs<S: Simd>(s: S, planes: &[u8], first: usize) -> [S::B; STEPS] {
     }
     w
 }
+
+/// Eight times the pairs of a group: with `minus8` of the activations, the product with them less one.
+#[inline(always)]
+pub fn load_eightfold<S: Simd>(s: S, planes: &[u8], first: usize) -> [S::B; STEPS] {
+    let bits = s.splat_b(3 << 3);
+    let mut w = [bits; STEPS];
+    for h in 0..2 {
+        let v = s.load_b(&planes[PLANE * h + 4 * first..PLANE * h + 4 * (first + S::LANES)]);
+        let w = &mut w[4 * h..4 * h + 4];
+        w[0] = s.and_b(s.shl_b::<3>(v), bits);
+        w[1] = s.and_b(s.shl_b::<1>(v), bits);
+        w[2] = s.and_b(s.shr_b::<1>(v), bits);
+        w[3] = s.and_b(s.shr_b::<3>(v), bits);
+    }
+    w
+}

@@ -12,7 +12,7 @@ use crate::Tier;
 use crate::format::{ActGroup, GROUP, PANEL, QUAD};
 use crate::pack::Matrix;
 
-const TYPES: [Type; 16] = [
+const TYPES: [Type; 28] = [
     Type::F32,
     Type::F16,
     Type::BF16,
@@ -29,6 +29,18 @@ const TYPES: [Type; 16] = [
     Type::IQ4_NL,
     Type::IQ4_XS,
     Type::MXFP4,
+    Type::IQ1_S,
+    Type::IQ1_M,
+    Type::IQ2_XXS,
+    Type::IQ2_XS,
+    Type::IQ2_S,
+    Type::IQ3_XXS,
+    Type::IQ3_S,
+    Type::TQ1_0,
+    Type::TQ2_0,
+    Type::NVFP4,
+    Type::Q1_0,
+    Type::Q2_0,
 ];
 
 /// Numbers that look random, the same each time.
@@ -75,6 +87,19 @@ fn same_bits(what: &str, run: impl Fn(&Kernels) -> Vec<f32>) -> Vec<f32> {
 fn set_scales(ty: Type, block: &mut [u8], mut value: impl FnMut() -> f32) {
     let halves: &[usize] = match ty {
         Type::Q4_0 | Type::Q5_0 | Type::Q8_0 | Type::IQ4_NL | Type::IQ4_XS => &[0],
+        Type::IQ1_S | Type::IQ2_XXS | Type::IQ2_XS | Type::IQ2_S | Type::IQ3_XXS | Type::IQ3_S => &[0],
+        Type::Q1_0 | Type::Q2_0 => &[0],
+        Type::TQ1_0 => &[52],
+        Type::TQ2_0 => &[64],
+        Type::IQ1_M => {
+            let d = half::f16::from_f32(value()).to_bits();
+            for (i, byte) in block[48..].iter_mut().skip(1).step_by(2).enumerate() {
+                *byte = *byte & 15 | ((d >> (4 * i)) as u8) << 4;
+            }
+            return;
+        }
+        // Four of its own kind, all of which are numbers.
+        Type::NVFP4 => return,
         Type::Q2_K => &[80, 82],
         Type::Q3_K => &[108],
         Type::Q6_K => &[208],

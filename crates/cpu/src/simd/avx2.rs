@@ -3,7 +3,7 @@
 
 use std::arch::x86_64::*;
 
-use super::{Bytes32, HalfScales, HalfStarts, STEPS, SUMS, Simd, unroll};
+use super::{Bytes32, HalfScales, HalfStarts, Points, STEPS, SUMS, Simd, unroll};
 
 /// Proof that the processor has AVX2, FMA and F16C, and with `VNNI` AVX-VNNI.
 #[derive(Clone, Copy)]
@@ -176,6 +176,10 @@ impl<const VNNI: bool> Simd for Avx<VNNI> {
         x86!(_mm256_or_si256(a, b))
     }
     #[inline(always)]
+    fn xor_i(self, a: __m256i, b: __m256i) -> __m256i {
+        x86!(_mm256_xor_si256(a, b))
+    }
+    #[inline(always)]
     fn max_i(self, a: __m256i, b: __m256i) -> __m256i {
         x86!(_mm256_max_epi32(a, b))
     }
@@ -247,6 +251,30 @@ impl<const VNNI: bool> Simd for Avx<VNNI> {
         x86!(_mm256_or_si256(a, b))
     }
     #[inline(always)]
+    fn add_b(self, a: __m256i, b: __m256i) -> __m256i {
+        x86!(_mm256_add_epi8(a, b))
+    }
+    #[inline(always)]
+    fn to_b(self, a: __m256i) -> __m256i {
+        a
+    }
+    #[inline(always)]
+    fn to_i(self, a: __m256i) -> __m256i {
+        a
+    }
+    #[inline(always)]
+    fn at_least<const K: u8>(self, a: __m256i, b: __m256i) -> __m256i {
+        let reaches = x86!(_mm256_cmpeq_epi8(_mm256_max_epu8(a, self.splat_b(K)), a));
+        self.and_b(reaches, b)
+    }
+    #[inline(always)]
+    fn negated<const BIT: u32>(self, w: __m256i, signs: __m256i) -> __m256i {
+        let bit = self.splat_b(1 << BIT);
+        // -1 where it is set: `(w ^ -1) + 1` is `-w`.
+        let negative = x86!(_mm256_cmpeq_epi8(_mm256_and_si256(signs, bit), bit));
+        x86!(_mm256_sub_epi8(_mm256_xor_si256(w, negative), negative))
+    }
+    #[inline(always)]
     fn shr_b<const K: i32>(self, a: __m256i) -> __m256i {
         x86!(_mm256_srli_epi16::<K>(a))
     }
@@ -262,6 +290,15 @@ impl<const VNNI: bool> Simd for Avx<VNNI> {
             let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(table.as_ptr().cast()));
             _mm256_shuffle_epi8(table, w)
         }
+    }
+    #[inline(always)]
+    fn points<const K: usize>(self, points: &Points<K>, at: __m256i) -> [__m256i; 2] {
+        let within = self.splat_i(const { K as i32 - 1 });
+        [at, self.shr_i::<16>(at)].map(|at| {
+            let at = self.and_i(at, within);
+            // SAFETY: indexes are below `K`, a power of two; `self` proves the instruction.
+            unsafe { _mm256_i32gather_epi32::<4>(points.bytes.as_ptr().cast(), at) }
+        })
     }
     #[inline(always)]
     fn signed(self, w: __m256i) -> __m256i {
@@ -302,6 +339,48 @@ impl<const VNNI: bool> Simd for Avx<VNNI> {
             let signed = x86!(_mm256_sign_epi8(_mm256_set1_epi32(x[i]), w[i]));
             let products = x86!(_mm256_maddubs_epi16(_mm256_abs_epi8(w[i]), signed));
             sum = self.add_i(sum, self.dot_pair(products, one));
+        });
+        sum
+    }
+    #[inline(always)]
+    fn dots_of_halves(self, w: &[__m256i; STEPS], x: &Bytes32, start: &HalfStarts) -> (__m256i, __m256i) {
+        let (low, high) = (self.splat_i(start.low), self.splat_i(start.high));
+        if VNNI {
+            return self.steps_of_halves(w, x, low, high);
+        }
+        let one = x86!(_mm256_set1_epi16(1));
+        let mut sums = [low, high];
+        unroll!(i < 4 of 4 {
+            let first = self.products(w[2 * i], x[2 * i]);
+            let narrow = x86!(_mm256_add_epi16(first, self.products(w[2 * i + 1], x[2 * i + 1])));
+            sums[i / 2] = self.add_i(sums[i / 2], self.dot_pair(narrow, one));
+        });
+        sums.into()
+    }
+    #[inline(always)]
+    fn dot_signed_halves(
+        self,
+        w: &[__m256i; STEPS],
+        x: &Bytes32,
+        s: &HalfScales<Self>,
+        start: &HalfStarts,
+    ) -> __m256i {
+        if VNNI {
+            // Weights have 128 added: four times what the starts take out.
+            let (low, high) = [start.low, start.high].map(|sum| self.shl_i::<2>(self.splat_i(sum))).into();
+            let (low, high) = self.steps_of_halves(w, x, low, high);
+            let (low, high) = x86!((_mm256_mullo_epi32(low, s.low), _mm256_mullo_epi32(high, s.high)));
+            return self.add_i(low, high);
+        }
+        // As in `dot_signed`; the sums of two steps fit 16 bits.
+        let mut sum = self.splat_i(0);
+        unroll!(i < 4 of 4 {
+            let scale = if i < 2 { s.low_twice } else { s.high_twice };
+            let [first, second] = [2 * i, 2 * i + 1].map(|step| x86!({
+                let signed = _mm256_sign_epi8(_mm256_set1_epi32(x[step]), w[step]);
+                _mm256_maddubs_epi16(_mm256_abs_epi8(w[step]), signed)
+            }));
+            sum = self.add_i(sum, self.dot_pair(x86!(_mm256_add_epi16(first, second)), scale));
         });
         sum
     }
@@ -351,11 +430,7 @@ impl<const VNNI: bool> Avx<VNNI> {
             sum = x86!(_mm256_mullo_epi32(self.dot_pair(s.pair, self.splat_i(pair)), by));
         }
         if VNNI {
-            let (mut low, mut high) = (self.splat_i(0), self.splat_i(0));
-            unroll!(i < 4 of 4 {
-                low = self.step(low, w[i], x[i]);
-                high = self.step(high, w[i + 4], x[i + 4]);
-            });
+            let (low, high) = self.steps_of_halves(w, x, self.splat_i(0), self.splat_i(0));
             let (low, high) = x86!((_mm256_mullo_epi32(low, s.low), _mm256_mullo_epi32(high, s.high)));
             return self.add_i(sum, self.add_i(low, high));
         }
@@ -367,6 +442,22 @@ impl<const VNNI: bool> Avx<VNNI> {
             sum = self.add_i(sum, self.dot_pair(narrow, scale));
         });
         sum
+    }
+
+    /// `low` plus the dot product of the first 16 unsigned weights, and `high` plus that of the last. Wants `VNNI`.
+    #[inline(always)]
+    fn steps_of_halves(
+        self,
+        w: &[__m256i; STEPS],
+        x: &Bytes32,
+        mut low: __m256i,
+        mut high: __m256i,
+    ) -> (__m256i, __m256i) {
+        unroll!(i < 4 of 4 {
+            low = self.step(low, w[i], x[i]);
+            high = self.step(high, w[i + 4], x[i + 4]);
+        });
+        (low, high)
     }
 
     /// `start` plus the products of a group of unsigned weights with one of activations. Wants `VNNI`.

@@ -3,7 +3,7 @@
 use std::arch::asm;
 use std::arch::x86_64::*;
 
-use super::{Bytes32, HalfScales, HalfStarts, STEPS, SUMS, Simd, unroll};
+use super::{Bytes32, HalfScales, HalfStarts, Points, STEPS, SUMS, Simd, unroll};
 
 /// Proof that the processor has AVX-512 F, BW, VL, DQ and VNNI.
 #[derive(Clone, Copy)]
@@ -30,6 +30,10 @@ impl Avx512 {
 }
 
 const N: usize = 16;
+
+/// Entries of the largest table that is permuted; larger ones are gathered from. A choice by the number of instructions, 16
+/// permutations and 15 blends for 32 indices here; not measured.
+const PERMUTED: usize = 1024;
 
 /// A call of intrinsics that take and give values.
 macro_rules! x86 {
@@ -161,6 +165,10 @@ impl Simd for Avx512 {
         x86!(_mm512_or_si512(a, b))
     }
     #[inline(always)]
+    fn xor_i(self, a: __m512i, b: __m512i) -> __m512i {
+        x86!(_mm512_xor_si512(a, b))
+    }
+    #[inline(always)]
     fn max_i(self, a: __m512i, b: __m512i) -> __m512i {
         x86!(_mm512_max_epi32(a, b))
     }
@@ -231,6 +239,29 @@ impl Simd for Avx512 {
         x86!(_mm512_or_si512(a, b))
     }
     #[inline(always)]
+    fn add_b(self, a: __m512i, b: __m512i) -> __m512i {
+        x86!(_mm512_add_epi8(a, b))
+    }
+    #[inline(always)]
+    fn to_b(self, a: __m512i) -> __m512i {
+        a
+    }
+    #[inline(always)]
+    fn to_i(self, a: __m512i) -> __m512i {
+        a
+    }
+    #[inline(always)]
+    fn at_least<const K: u8>(self, a: __m512i, b: __m512i) -> __m512i {
+        x86!(_mm512_maskz_mov_epi8(_mm512_cmpge_epu8_mask(a, self.splat_b(K)), b))
+    }
+    #[inline(always)]
+    fn negated<const BIT: u32>(self, w: __m512i, signs: __m512i) -> __m512i {
+        x86!({
+            let is_negative = _mm512_test_epi8_mask(signs, self.splat_b(1 << BIT));
+            _mm512_mask_sub_epi8(w, is_negative, self.splat_b(0), w)
+        })
+    }
+    #[inline(always)]
     fn shr_b<const K: i32>(self, a: __m512i) -> __m512i {
         x86!(_mm512_srl_epi16(a, _mm_cvtsi32_si128(K)))
     }
@@ -248,6 +279,30 @@ impl Simd for Avx512 {
         }
     }
     #[inline(always)]
+    fn points<const K: usize>(self, points: &Points<K>, at: __m512i) -> [__m512i; 2] {
+        if K > PERMUTED {
+            let within = self.splat_i(const { K as i32 - 1 });
+            return [at, self.shr_i::<16>(at)].map(|at| {
+                let at = self.and_i(at, within);
+                // SAFETY: indexes are below `K`, a power of two; `self` proves the instruction.
+                unsafe { _mm512_i32gather_epi32::<4>(at, points.bytes.as_ptr().cast()) }
+            });
+        }
+        x86!({
+            let both = self.permuted(&points.nibbles, at);
+            let nibble = self.splat_b(15);
+            let low = _mm512_and_si512(both, nibble);
+            let high = _mm512_and_si512(_mm512_srli_epi16::<4>(both), nibble);
+            // Bytes of a lane's lower u16 give their nibbles in turns, low and high.
+            let first = _mm512_set4_epi32(0x0d0d_0c0c, 0x0909_0808, 0x0505_0404, 0x0101_0000);
+            let second = _mm512_set4_epi32(0x0f0f_0e0e, 0x0b0b_0a0a, 0x0707_0606, 0x0303_0202);
+            [first, second].map(|of| {
+                const HIGH: u64 = 0xaaaa_aaaa_aaaa_aaaa;
+                _mm512_mask_shuffle_epi8(_mm512_shuffle_epi8(low, of), HIGH, high, of)
+            })
+        })
+    }
+    #[inline(always)]
     fn signed(self, w: __m512i) -> __m512i {
         // VNNI multiplies unsigned by signed: w + 128 is unsigned.
         x86!(_mm512_xor_si512(w, _mm512_set1_epi8(i8::MIN)))
@@ -263,6 +318,23 @@ impl Simd for Avx512 {
         self.dot_unsigned::<255>(w, x, minus128)
     }
     #[inline(always)]
+    fn dots_of_halves(self, w: &[__m512i; STEPS], x: &Bytes32, start: &HalfStarts) -> (__m512i, __m512i) {
+        self.halves(w, x, self.splat_i(start.low), self.splat_i(start.high))
+    }
+    #[inline(always)]
+    fn dot_signed_halves(
+        self,
+        w: &[__m512i; STEPS],
+        x: &Bytes32,
+        s: &HalfScales<Self>,
+        start: &HalfStarts,
+    ) -> __m512i {
+        // Weights have 128 added: four times what the starts take out.
+        let (low, high) = [start.low, start.high].map(|sum| self.shl_i::<2>(self.splat_i(sum))).into();
+        let (low, high) = self.halves(w, x, low, high);
+        x86!(_mm512_add_epi32(_mm512_mullo_epi32(low, s.low), _mm512_mullo_epi32(high, s.high)))
+    }
+    #[inline(always)]
     fn dot_halves(
         self,
         w: &[__m512i; STEPS],
@@ -270,11 +342,7 @@ impl Simd for Avx512 {
         s: &HalfScales<Self>,
         start: &HalfStarts,
     ) -> __m512i {
-        let (mut low, mut high) = (self.splat_i(start.low), self.splat_i(start.high));
-        unroll!(i < 4 of 4 {
-            low = self.step(low, w[i], x[i]);
-            high = self.step(high, w[i + 4], x[i + 4]);
-        });
+        let (low, high) = self.dots_of_halves(w, x, start);
         x86!(_mm512_add_epi32(_mm512_mullo_epi32(low, s.low), _mm512_mullo_epi32(high, s.high)))
     }
     #[inline(always)]
@@ -309,6 +377,42 @@ impl Simd for Avx512 {
 }
 
 impl Avx512 {
+    /// `table[at]` for each u16, modulo `K`: a power of two from 64 to [`PERMUTED`].
+    #[inline(always)]
+    fn permuted<const K: usize>(self, table: &[u16; K], at: __m512i) -> __m512i {
+        x86!({
+            // One instruction looks into 64 entries; bits 6 and up of the index choose among what those give, two by two
+            // as soon as there are two.
+            let tables = K / 64;
+            let upper = [64, 128, 256, 512].map(|bit| _mm512_test_epi16_mask(at, _mm512_set1_epi16(bit)));
+            let mut kept = [at; 5];
+            unroll!(i < tables of 16 {
+                let part = |from: usize| self.load_b(bytemuck::cast_slice(&table[from..from + 32]));
+                let mut found = _mm512_permutex2var_epi16(part(64 * i), at, part(64 * i + 32));
+                let level = const { usize::count_ones(i ^ (i + 1)) as usize - 1 };
+                unroll!(l < level of 4 { found = _mm512_mask_blend_epi16(upper[l], kept[l], found); });
+                kept[level] = found;
+            });
+            kept[const { K.trailing_zeros() as usize - 6 }]
+        })
+    }
+
+    /// `low` plus the dot product of the first 16 unsigned weights, and `high` plus that of the last.
+    #[inline(always)]
+    fn halves(
+        self,
+        w: &[__m512i; STEPS],
+        x: &Bytes32,
+        mut low: __m512i,
+        mut high: __m512i,
+    ) -> (__m512i, __m512i) {
+        unroll!(i < 4 of 4 {
+            low = self.step(low, w[i], x[i]);
+            high = self.step(high, w[i + 4], x[i + 4]);
+        });
+        (low, high)
+    }
+
     /// Of each lane: `scale` as two equal i16, and `128 - offset * scale` as four equal bytes.
     #[inline(always)]
     fn factor_and_start(self, scale: __m512i, offset: i32) -> (__m512i, __m512i) {

@@ -105,6 +105,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn and_i(self, a: Self::I, b: Self::I) -> Self::I;
     /// `a | b`.
     fn or_i(self, a: Self::I, b: Self::I) -> Self::I;
+    /// `a ^ b`.
+    fn xor_i(self, a: Self::I, b: Self::I) -> Self::I;
     /// The greater, as signed numbers.
     fn max_i(self, a: Self::I, b: Self::I) -> Self::I;
     /// `a << N`.
@@ -136,6 +138,16 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn and_b(self, a: Self::B, b: Self::B) -> Self::B;
     /// `a | b`.
     fn or_b(self, a: Self::B, b: Self::B) -> Self::B;
+    /// `a + b`, wrapping.
+    fn add_b(self, a: Self::B, b: Self::B) -> Self::B;
+    /// The same bits.
+    fn to_b(self, a: Self::I) -> Self::B;
+    /// The same bits.
+    fn to_i(self, a: Self::B) -> Self::I;
+    /// `b` where `a >= N` without regard to signs, else 0, for each byte.
+    fn at_least<const N: u8>(self, a: Self::B, b: Self::B) -> Self::B;
+    /// `w`, negated where bit `BIT` of `signs` is set, for each byte.
+    fn negated<const BIT: u32>(self, w: Self::B, signs: Self::B) -> Self::B;
     /// Each pair of bytes as a u16, shifted right: mask afterwards.
     fn shr_b<const N: i32>(self, a: Self::B) -> Self::B;
     /// Each pair of bytes as a u16, shifted left: mask before.
@@ -143,6 +155,8 @@ pub trait Simd: Copy + Send + Sync + 'static {
 
     /// `table[w]` for each byte, all of them below 16.
     fn lookup(self, table: &[u8; 16], w: Self::B) -> Self::B;
+    /// For each lane, the points that its lower and its upper u16 name, both modulo `N`.
+    fn points<const N: usize>(self, points: &Points<N>, at: Self::I) -> [Self::B; 2];
     /// Signed weights in the form that [`Self::dot_signed`] takes.
     fn signed(self, w: Self::B) -> Self::B;
     /// For each row, `start` plus the dot product of its 32 unsigned weights (`w[j]` holds columns `4j..4j+4`), none
@@ -150,6 +164,17 @@ pub trait Simd: Copy + Send + Sync + 'static {
     fn dot_unsigned<const MAX: i32>(self, w: &[Self::B; STEPS], x: &Bytes32, start: i32) -> Self::I;
     /// The same for signed weights; `minus128` is -128 times the sum of `x`.
     fn dot_signed(self, w: &[Self::B; STEPS], x: &Bytes32, minus128: i32) -> Self::I;
+    /// `(w[..16] - 32) . x[..16]` and `(w[16..] - 32) . x[16..]` for unsigned weights up to 63; `start` is that of `x`.
+    fn dots_of_halves(self, w: &[Self::B; STEPS], x: &Bytes32, start: &HalfStarts) -> (Self::I, Self::I);
+    /// `s.low * (w[..16] . x[..16]) + s.high * (w[16..] . x[16..])` for signed weights, in [`Self::signed`]'s form, none
+    /// beyond 64; `start` is that of `x`.
+    fn dot_signed_halves(
+        self,
+        w: &[Self::B; STEPS],
+        x: &Bytes32,
+        s: &HalfScales<Self>,
+        start: &HalfStarts,
+    ) -> Self::I;
     /// `s.low * ((w[..16] - 32) . x[..16]) + s.high * ((w[16..] - 32) . x[16..])` for unsigned weights up to 63;
     /// `start` is that of `x`.
     fn dot_halves(
@@ -178,6 +203,32 @@ pub trait Simd: Copy + Send + Sync + 'static {
     /// program. So the sums of one row are done before the next row's begin, and few registers are live. It is no
     /// instruction.
     fn after(self, v: Self::F, n: usize) -> usize;
+}
+
+/// Points of four coordinates, each below 16, that codes name.
+#[repr(align(64))]
+pub struct Points<const N: usize> {
+    /// A coordinate a byte, for tiers that fetch a point from memory.
+    pub bytes: [u32; N],
+    /// A coordinate a nibble, for tiers that permute the table.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] // AVX-512 alone does
+    pub nibbles: [u16; N],
+}
+
+impl<const N: usize> Points<N> {
+    /// From points as bytes; their number is a power of two of at least 64.
+    pub const fn new(bytes: [u32; N]) -> Self {
+        assert!(N.is_power_of_two() && N >= 64 && N <= 1 << 16);
+        let mut nibbles = [0; N];
+        let mut i = 0;
+        while i < N {
+            let [a, b, c, d] = bytes[i].to_le_bytes();
+            assert!(a | b | c | d < 16);
+            nibbles[i] = u16::from_le_bytes([a | b << 4, c | d << 4]);
+            i += 1;
+        }
+        Points { bytes, nibbles }
+    }
 }
 
 /// The sums of the two halves of a group of activations, in the forms that tiers want.

@@ -5,7 +5,7 @@
 use std::arch::aarch64::*;
 use std::arch::{asm, is_aarch64_feature_detected};
 
-use super::{Bytes32, HalfScales, HalfStarts, STEPS, SUMS, Simd, unroll};
+use super::{Bytes32, HalfScales, HalfStarts, Points, STEPS, SUMS, Simd, unroll};
 
 /// Proof that the processor has NEON and the dot products (FEAT_DotProd).
 #[derive(Clone, Copy)]
@@ -150,6 +150,10 @@ impl Simd for Neon {
         arm!(vorrq_s32(a, b))
     }
     #[inline(always)]
+    fn xor_i(self, a: int32x4_t, b: int32x4_t) -> int32x4_t {
+        arm!(veorq_s32(a, b))
+    }
+    #[inline(always)]
     fn max_i(self, a: int32x4_t, b: int32x4_t) -> int32x4_t {
         arm!(vmaxq_s32(a, b))
     }
@@ -221,6 +225,29 @@ impl Simd for Neon {
         arm!(vorrq_u8(a, b))
     }
     #[inline(always)]
+    fn add_b(self, a: uint8x16_t, b: uint8x16_t) -> uint8x16_t {
+        arm!(vaddq_u8(a, b))
+    }
+    #[inline(always)]
+    fn to_b(self, a: int32x4_t) -> uint8x16_t {
+        arm!(vreinterpretq_u8_s32(a))
+    }
+    #[inline(always)]
+    fn to_i(self, a: uint8x16_t) -> int32x4_t {
+        arm!(vreinterpretq_s32_u8(a))
+    }
+    #[inline(always)]
+    fn at_least<const K: u8>(self, a: uint8x16_t, b: uint8x16_t) -> uint8x16_t {
+        arm!(vandq_u8(vcgeq_u8(a, vdupq_n_u8(K)), b))
+    }
+    #[inline(always)]
+    fn negated<const BIT: u32>(self, w: uint8x16_t, signs: uint8x16_t) -> uint8x16_t {
+        arm!({
+            let negative = vreinterpretq_u8_s8(vnegq_s8(vreinterpretq_s8_u8(w)));
+            vbslq_u8(vtstq_u8(signs, vdupq_n_u8(1 << BIT)), negative, w)
+        })
+    }
+    #[inline(always)]
     fn shr_b<const K: i32>(self, a: uint8x16_t) -> uint8x16_t {
         arm!(vreinterpretq_u8_u16(vshrq_n_u16::<K>(vreinterpretq_u16_u8(a))))
     }
@@ -233,6 +260,19 @@ impl Simd for Neon {
     fn lookup(self, table: &[u8; 16], w: uint8x16_t) -> uint8x16_t {
         // SAFETY: 16 bytes are readable; `self` proves the instructions.
         unsafe { vqtbl1q_u8(vld1q_u8(table.as_ptr()), w) }
+    }
+    #[inline(always)]
+    fn points<const K: usize>(self, points: &Points<K>, at: int32x4_t) -> [uint8x16_t; 2] {
+        let point = |code: i32| u64::from(points.bytes[code as usize % K]);
+        let pair = |first: i32, second: i32| point(first) | point(second) << 32;
+        arm!({
+            let (a, b) = (vgetq_lane_s32::<0>(at), vgetq_lane_s32::<1>(at));
+            let (c, d) = (vgetq_lane_s32::<2>(at), vgetq_lane_s32::<3>(at));
+            [0, 16].map(|half| {
+                let [a, b, c, d] = [a, b, c, d].map(|both| both >> half & 0xffff);
+                vreinterpretq_u8_u64(vcombine_u64(vcreate_u64(pair(a, b)), vcreate_u64(pair(c, d))))
+            })
+        })
     }
     #[inline(always)]
     fn signed(self, w: uint8x16_t) -> uint8x16_t {
@@ -248,6 +288,29 @@ impl Simd for Neon {
         self.dot(w, x, 0)
     }
     #[inline(always)]
+    fn dots_of_halves(
+        self,
+        w: &[uint8x16_t; STEPS],
+        x: &Bytes32,
+        start: &HalfStarts,
+    ) -> (int32x4_t, int32x4_t) {
+        let (first, last) = halves(x);
+        let low = self.four([w[0], w[1], w[2], w[3]], first, self.splat_i(start.low));
+        let high = self.four([w[4], w[5], w[6], w[7]], last, self.splat_i(start.high));
+        (low, high)
+    }
+    #[inline(always)]
+    fn dot_signed_halves(
+        self,
+        w: &[uint8x16_t; STEPS],
+        x: &Bytes32,
+        s: &HalfScales<Self>,
+        _start: &HalfStarts,
+    ) -> int32x4_t {
+        let (low, high) = self.dots_of_halves(w, x, &HalfStarts::default());
+        arm!(vmlaq_s32(vmulq_s32(low, s.low), high, s.high))
+    }
+    #[inline(always)]
     fn dot_halves(
         self,
         w: &[uint8x16_t; STEPS],
@@ -255,9 +318,7 @@ impl Simd for Neon {
         s: &HalfScales<Self>,
         start: &HalfStarts,
     ) -> int32x4_t {
-        let (first, last) = halves(x);
-        let low = self.four([w[0], w[1], w[2], w[3]], first, self.splat_i(start.low));
-        let high = self.four([w[4], w[5], w[6], w[7]], last, self.splat_i(start.high));
+        let (low, high) = self.dots_of_halves(w, x, start);
         arm!(vmlaq_s32(vmulq_s32(low, s.low), high, s.high))
     }
     #[inline(always)]

@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 
-use super::{Bytes32, HalfScales, HalfStarts, STEPS, SUMS, Simd, tree};
+use super::{Bytes32, HalfScales, HalfStarts, Points, STEPS, SUMS, Simd, tree};
 
 const N: usize = 16;
 
@@ -145,6 +145,10 @@ impl Simd for Scalar {
         lanes!(i => a[i] | b[i])
     }
     #[inline(always)]
+    fn xor_i(self, a: Self::I, b: Self::I) -> Self::I {
+        lanes!(i => a[i] ^ b[i])
+    }
+    #[inline(always)]
     fn max_i(self, a: Self::I, b: Self::I) -> Self::I {
         lanes!(i => a[i].max(b[i]))
     }
@@ -218,6 +222,39 @@ impl Simd for Scalar {
         a
     }
     #[inline(always)]
+    fn add_b(self, mut a: Self::B, b: Self::B) -> Self::B {
+        for (a, b) in a.iter_mut().zip(b) {
+            *a = a.wrapping_add(b);
+        }
+        a
+    }
+    #[inline(always)]
+    fn to_b(self, a: Self::I) -> Self::B {
+        let mut out = [0; 4 * N];
+        for (out, a) in out.chunks_exact_mut(4).zip(a) {
+            out.copy_from_slice(&a.to_le_bytes());
+        }
+        out
+    }
+    #[inline(always)]
+    fn to_i(self, a: Self::B) -> Self::I {
+        lanes!(i => i32::from_le_bytes([a[4 * i], a[4 * i + 1], a[4 * i + 2], a[4 * i + 3]]))
+    }
+    #[inline(always)]
+    fn at_least<const K: u8>(self, a: Self::B, mut b: Self::B) -> Self::B {
+        for (a, b) in a.iter().zip(&mut b) {
+            *b = if *a >= K { *b } else { 0 };
+        }
+        b
+    }
+    #[inline(always)]
+    fn negated<const BIT: u32>(self, mut w: Self::B, signs: Self::B) -> Self::B {
+        for (w, signs) in w.iter_mut().zip(signs) {
+            *w = if signs >> BIT & 1 == 1 { w.wrapping_neg() } else { *w };
+        }
+        w
+    }
+    #[inline(always)]
     fn shr_b<const K: i32>(self, mut a: Self::B) -> Self::B {
         for p in a.chunks_exact_mut(2) {
             let v = u16::from_le_bytes([p[0], p[1]]) >> K;
@@ -239,6 +276,11 @@ impl Simd for Scalar {
         w.map(|w| table[usize::from(w & 15)])
     }
     #[inline(always)]
+    fn points<const K: usize>(self, points: &Points<K>, at: Self::I) -> [Self::B; 2] {
+        let point = |code: i32| points.bytes[code as usize % K] as i32;
+        [self.to_b(lanes!(i => point(at[i] & 0xffff))), self.to_b(lanes!(i => point((at[i] >> 16) & 0xffff)))]
+    }
+    #[inline(always)]
     fn signed(self, w: Self::B) -> Self::B {
         w
     }
@@ -251,6 +293,24 @@ impl Simd for Scalar {
         dot_steps(w, x, |w| i32::from(w as i8))
     }
     #[inline(always)]
+    fn dots_of_halves(self, w: &[Self::B; STEPS], x: &Bytes32, start: &HalfStarts) -> (Self::I, Self::I) {
+        let low = dot_steps(&w[..4], &x[..4], i32::from);
+        let high = dot_steps(&w[4..], &x[4..], i32::from);
+        (self.add_i(low, [start.low; N]), self.add_i(high, [start.high; N]))
+    }
+    #[inline(always)]
+    fn dot_signed_halves(
+        self,
+        w: &[Self::B; STEPS],
+        x: &Bytes32,
+        s: &HalfScales<Self>,
+        _start: &HalfStarts,
+    ) -> Self::I {
+        let low = dot_steps(&w[..4], &x[..4], |w| i32::from(w as i8));
+        let high = dot_steps(&w[4..], &x[4..], |w| i32::from(w as i8));
+        lanes!(i => s.low[i] * low[i] + s.high[i] * high[i])
+    }
+    #[inline(always)]
     fn dot_halves(
         self,
         w: &[Self::B; STEPS],
@@ -258,9 +318,8 @@ impl Simd for Scalar {
         s: &HalfScales<Self>,
         start: &HalfStarts,
     ) -> Self::I {
-        let low = dot_steps(&w[..4], &x[..4], i32::from);
-        let high = dot_steps(&w[4..], &x[4..], i32::from);
-        lanes!(i => s.low[i] * (start.low + low[i]) + s.high[i] * (start.high + high[i]))
+        let (low, high) = self.dots_of_halves(w, x, start);
+        lanes!(i => s.low[i] * low[i] + s.high[i] * high[i])
     }
     #[inline(always)]
     fn fold<const OFFSET: i32>(self, w: [Self::B; STEPS], low: Self::I, high: Self::I) -> Self::Folded {
