@@ -251,6 +251,8 @@ def make(name, source, out, keep):
         folder.mkdir(parents=True, exist_ok=True)
         tokenizer.save_pretrained(folder)
         save(family, model, folder)
+        config = json.loads((folder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps(config | family.written))
         convert(source, folder, out / f"{name}.gguf", f"tiny-{name}", family.converter)
 
     base.numpy().astype("<f4").tofile(out / f"{name}.logits")

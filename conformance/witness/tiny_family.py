@@ -40,6 +40,8 @@ class Family:
     saved: dict = field(default_factory=dict)  # entries that the saved configuration is to have
     dense: list = field(default_factory=list)  # widths of matrices behind an encoder (sentence-transformers' Dense)
     converter: list = field(default_factory=list)  # options of llama.cpp's converter
+    # Entries of config.json that transformers writes otherwise than the converter reads them.
+    written: dict = field(default_factory=dict)
 
 
 # Where the embedding is the output matrix too, small rows keep the input token from predicting itself, and a large last

@@ -17,6 +17,7 @@ pub(crate) struct Config<'a> {
     architecture: &'static str,
     /// Whether the family read the keys of experts.
     experts_read: Cell<bool>,
+    delta_nets_read: Cell<bool>,
     /// Blocks, each of which has tensors in the file.
     pub blocks: usize,
     /// Elements of a row between blocks.
@@ -29,7 +30,7 @@ pub(crate) struct Config<'a> {
     pub head_dim: usize,
     /// Query heads of each block.
     heads: Vec<usize>,
-    /// Key and value heads of each block; each divides its query heads.
+    /// Key and value heads of each block; each divides its query heads. 0 where a block does not attend.
     kv_heads: Vec<usize>,
     /// Elements of each head that turn; even, at most `head_dim`.
     rope_dims: usize,
@@ -48,7 +49,6 @@ const NOT_SUPPORTED: &[(&str, f32)] = &[
     ("attention.indexer.head_count", 0.0),
     ("attention.max_alibi_bias", 0.0),
     ("attention.output_scale", 0.0),
-    ("attention.recurrent_layers", 0.0),
     ("attention.rope_pattern", 0.0),
     ("attention.shared_kv_layers", 0.0),
     ("attention.temperature_length", 0.0),
@@ -56,13 +56,11 @@ const NOT_SUPPORTED: &[(&str, f32)] = &[
     ("attention.value_scale", 0.0),
     ("attn_logit_softcapping", 0.0),
     ("embedding_length_per_layer_input", 0.0),
-    ("full_attention_interval", 0.0),
     ("hidden_activation", 0.0),
     ("hyper_connection.count", 0.0),
     ("nextn_predict_layers", 0.0),
     ("num_loops", 0.0),
     ("rescale_every_n_layers", 0.0),
-    ("rope.dimension_sections", 0.0),
     ("rope.scaling.alpha", 0.0),
     ("router_logit_softcapping", 0.0),
     ("swiglu_clamp_exp", 0.0),
@@ -74,6 +72,13 @@ const NOT_SUPPORTED: &[(&str, f32)] = &[
 const EXPERTS: &[(&str, f32)] =
     &[("expert_count", 0.0), ("expert_used_count", 0.0), ("leading_dense_block_count", 0.0)];
 
+/// The same for hybrids with delta nets. Sections of the rope are for pictures: in text all have one position.
+const DELTA_NETS: &[(&str, f32)] = &[
+    ("attention.recurrent_layers", 0.0),
+    ("full_attention_interval", 0.0),
+    ("rope.dimension_sections", 0.0),
+];
+
 impl<'a> Config<'a> {
     /// Reads and checks what all families share.
     pub fn read(file: &'a Gguf, architecture: &'static str, encoder: bool) -> Result<Self, Error> {
@@ -81,6 +86,7 @@ impl<'a> Config<'a> {
             metadata: file.metadata(),
             architecture,
             experts_read: Cell::new(false),
+            delta_nets_read: Cell::new(false),
             blocks: 0,
             width: 0,
             context_length: 0,
@@ -126,14 +132,14 @@ impl<'a> Config<'a> {
     fn read_heads(&mut self) -> Result<(), Error> {
         self.heads = match self.per_block("attention.head_count")? {
             Some(heads) => heads,
-            None => vec![self.count("attention.head_count")?; self.blocks],
+            None => return Err(cera_gguf::Error::Missing { key: self.key("attention.head_count") }.into()),
         };
         self.kv_heads = match self.per_block("attention.head_count_kv")? {
             Some(kv_heads) => kv_heads,
             None => self.heads.clone(),
         };
         for (&heads, &kv_heads) in self.heads.iter().zip(&self.kv_heads) {
-            if !heads.is_multiple_of(kv_heads) {
+            if kv_heads > 0 && !heads.is_multiple_of(kv_heads) {
                 let why = format!("it does not divide {heads}, the query heads");
                 return Err(self.value("attention.head_count_kv", kv_heads, why));
             }
@@ -141,6 +147,7 @@ impl<'a> Config<'a> {
         let heads = self.heads.first().copied().unwrap_or(1);
         self.head_dim = match self.find_count("attention.key_length")? {
             Some(length) => length,
+            None if heads == 0 => 0,
             None if self.width.is_multiple_of(heads) => self.width / heads,
             None => {
                 let why = format!("it does not divide {}, the embedding length", self.width);
@@ -237,6 +244,11 @@ impl<'a> Config<'a> {
         }
     }
 
+    /// Whether a block attends: those with a recurrent state in its place have no key heads.
+    pub fn attends(&self, block: usize) -> bool {
+        self.kv_heads.get(block).is_some_and(|&heads| heads > 0)
+    }
+
     /// The rope that the file describes, without divisors.
     pub fn rope(&self, style: RopeStyle) -> Rope {
         let rope = self.unscaled_rope(style);
@@ -324,6 +336,20 @@ impl<'a> Config<'a> {
         Ok(())
     }
 
+    /// Which blocks attend in a hybrid with delta nets: the file's array of those that do not, or each `n`th.
+    pub fn attending(&self) -> Result<Vec<bool>, Error> {
+        self.delta_nets_read.set(true);
+        let name = "attention.recurrent_layers";
+        let key = self.key(name);
+        if let Some(Value::Array(_)) = self.metadata.get(&key) {
+            let recurrent = self.metadata.bools(&key)?.unwrap_or_default();
+            self.whole_length(name, recurrent.len())?;
+            return Ok(recurrent.iter().map(|recurrent| !recurrent).collect());
+        }
+        let every = self.find_count("full_attention_interval")?.unwrap_or(4);
+        Ok((1..=self.blocks).map(|n| n.is_multiple_of(every)).collect())
+    }
+
     /// The family reads the keys of experts itself.
     pub fn experts_are_read(&self) {
         self.experts_read.set(true);
@@ -331,7 +357,10 @@ impl<'a> Config<'a> {
 
     /// Refuses keys of experts that the family did not read.
     pub fn refuse_unread(&self) -> Result<(), Error> {
-        if self.experts_read.get() { Ok(()) } else { self.refuse(EXPERTS) }
+        if !self.experts_read.get() {
+            self.refuse(EXPERTS)?;
+        }
+        if self.delta_nets_read.get() { Ok(()) } else { self.refuse(DELTA_NETS) }
     }
 
     fn key(&self, name: &str) -> String {
@@ -380,15 +409,23 @@ impl<'a> Config<'a> {
         }
     }
 
-    /// One positive number for each block, from an array or from one number for all.
+    /// Whether the file describes recurrent states, which blocks may have in place of attention.
+    fn has_states(&self) -> bool {
+        ["ssm.conv_kernel", "shortconv.l_cache"].iter().any(|key| self.metadata.get(&self.key(key)).is_some())
+    }
+
+    /// One number for each block, from an array or from one number for all. Where there are recurrent states, 0 says that
+    /// the block has none; else each is positive.
     fn per_block(&self, name: &str) -> Result<Option<Vec<usize>>, Error> {
         let key = self.key(name);
         let Some(Value::Array(_)) = self.metadata.get(&key) else {
-            return Ok(self.find_count(name)?.map(|n| vec![n; self.blocks]));
+            let none = self.has_states() && self.metadata.find::<usize>(&key)? == Some(0);
+            let one = if none { Some(0) } else { self.find_count(name)? };
+            return Ok(one.map(|n| vec![n; self.blocks]));
         };
         let numbers = self.metadata.u32s(&key)?.unwrap_or_default();
         self.whole_length(name, numbers.len())?;
-        if let Some(block) = numbers.iter().position(|&n| n == 0) {
+        if let Some(block) = numbers.iter().position(|&n| n == 0).filter(|_| !self.has_states()) {
             return Err(self.value(name, 0, format!("that is of block {block}; it is to be greater than 0")));
         }
         Ok(Some(numbers.iter().map(|&n| n as usize).collect()))

@@ -8,11 +8,17 @@ mod bert;
 mod config;
 mod deepseek2;
 mod error;
+mod falcon_h1;
 mod feed_forward;
 mod gemma3;
 mod gpt_oss;
+mod granite_hybrid;
+mod lfm2;
 mod llama;
+mod mamba;
 mod pooling;
+mod qwen35;
+mod ssm;
 mod yarn;
 
 pub use error::Error;
@@ -34,12 +40,17 @@ const TABLE: &[(&str, Build)] = &[
     ("bert", bert::build),
     (deepseek2::NAME, deepseek2::build),
     ("gemma-embedding", gemma3::encoder),
+    ("falcon-h1", falcon_h1::build),
     ("gemma3", gemma3::build),
     ("gpt-oss", gpt_oss::build),
     ("ernie4_5-moe", |c, t| llama::build(c, t, &Family { window: false, ..LLAMA })),
     ("granite", |c, t| llama::build(c, t, &Family { window: false, scales: true, experts: None, ..LLAMA })),
     ("granitemoe", |c, t| llama::build(c, t, &Family { window: false, scales: true, ..LLAMA })),
+    ("granitehybrid", granite_hybrid::build),
+    ("lfm2", lfm2::build),
     ("llama", |c, t| llama::build(c, t, &LLAMA)),
+    ("mamba", mamba::build),
+    ("mamba2", mamba::build2),
     ("mistral3", |c, t| llama::build(c, t, &LLAMA)),
     ("olmoe", |c, t| {
         let query_norms = QueryNorms::Row;
@@ -52,6 +63,7 @@ const TABLE: &[(&str, Build)] = &[
         let query_norms = QueryNorms::Heads;
         llama::build(c, t, &Family { query_norms, experts: Some(SOFTMAX), ..HALVED })
     }),
+    ("qwen35", qwen35::build),
     ("smollm3", |c, t| {
         llama::build(c, t, &Family { no_rope_every: Some(4), window: false, experts: None, ..LLAMA })
     }),

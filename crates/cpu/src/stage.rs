@@ -3,6 +3,8 @@
 //! A stage is one op with its operands found: weights packed, rope frequencies computed, panels split by
 //! bytes. Between stages the threads meet at a barrier.
 
+pub mod recurrent;
+
 use std::sync::Arc;
 
 use cera_backend::{Error, KvShape, KvType, Weights};
@@ -15,6 +17,7 @@ use crate::format::{GROUP, PANEL};
 use crate::kernels::Kernels;
 use crate::kernels::attend::MAX_HEAD;
 use crate::pack::{Layout, Matrix, memory};
+use recurrent::Recurrent;
 
 /// The backend's name in errors.
 pub const NAME: &str = "cpu";
@@ -57,6 +60,14 @@ pub enum Stage {
     Experts(Experts),
     /// `x * sigmoid(gate)`, one gate a row.
     GateRows { out: Val, x: Val, gate: Val },
+    /// `a * b`.
+    Mul { out: Val, a: Val, b: Val },
+    /// Of each `every` columns the `len` from `first` on.
+    Take { out: Val, x: Val, first: usize, len: usize, every: usize },
+    /// Normalises groups of columns, of `group` each.
+    GroupNorm { out: Val, x: Val, norm: Norm, group: usize },
+    /// What takes a state from row to row.
+    Recurrent(Recurrent),
     /// The rows whose logits are wanted.
     SelectRows { out: Val, x: Val },
     /// The mean of the rows of each wanted row's sequence.
@@ -276,7 +287,10 @@ impl Stages {
             all.matrices.push(layout.map(|layout| Matrix::new(layout, Arc::clone(&memory), start)));
         }
         for op in &plan.ops {
-            let stage = all.stage(op, plan, threads);
+            let stage = match all.recurrent(plan, op) {
+                Some(recurrent) => Stage::Recurrent(recurrent),
+                None => all.stage(op, plan, threads),
+            };
             all.stages.push(stage);
         }
         Ok(all)
@@ -322,6 +336,17 @@ impl Stages {
             }
             Op::Experts { out, x, routed, matrices, act } => self.experts(*out, *x, *routed, matrices, *act),
             Op::GateRows { out, x, gate } => Stage::GateRows { out: *out, x: *x, gate: *gate },
+            Op::Mul { out, a, b } => Stage::Mul { out: *out, a: *a, b: *b },
+            Op::Take { out, x, first, len, every } => {
+                Stage::Take { out: *out, x: *x, first: *first, len: *len, every: *every }
+            }
+            Op::GroupNorm { out, x, norm } => {
+                let group = plan.weights[norm.weight.index()].cols;
+                Stage::GroupNorm { out: *out, x: *x, norm: *norm, group }
+            }
+            Op::ShortConv { .. } | Op::SelectiveScan { .. } | Op::DeltaNet { .. } => {
+                unreachable!("made by `recurrent`")
+            }
             Op::SelectRows { out, x } => Stage::SelectRows { out: *out, x: *x },
             Op::Pool { out, x } => Stage::Pool { out: *out, x: *x },
             Op::Fused(fused) => match fused {
@@ -468,6 +493,12 @@ fn matrices_of(op: &Op) -> Vec<(Wt, usize)> {
         | Op::Softcap { .. }
         | Op::Route { .. }
         | Op::GateRows { .. }
+        | Op::Mul { .. }
+        | Op::Take { .. }
+        | Op::GroupNorm { .. }
+        | Op::ShortConv { .. }
+        | Op::SelectiveScan { .. }
+        | Op::DeltaNet { .. }
         | Op::SelectRows { .. }
         | Op::Pool { .. } => vec![],
         Op::Fused(f) => match f {
@@ -507,6 +538,7 @@ fn check(plan: &Plan, kv: &KvShape) -> Result<(), Error> {
             }
         }
     }
+    recurrent::check(plan)?;
     for op in &plan.ops {
         let attention = match op {
             Op::Attend { attention, .. } => attention,

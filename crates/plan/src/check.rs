@@ -4,6 +4,7 @@
 //! data that anyone may build. A backend checks it once, at load, and its steps take the rest for granted.
 
 mod moe;
+mod recurrent;
 
 use crate::{Error, Fused, HeadPrep, Kv, KvLayer, Norm, Op, Plan, Rope, RowSet, Val, Value, Weight, Wt};
 
@@ -21,6 +22,7 @@ impl Plan {
             place: String::new(),
             written: vec![false; self.values.len()],
             stored: vec![false; self.kv.len()],
+            taken: vec![false; self.states.len()],
         };
         for (at, op) in self.ops.iter().enumerate() {
             check.place = format!("op {at} ({})", op.name());
@@ -41,6 +43,8 @@ struct Check<'a> {
     written: Vec<bool>,
     /// Whether each layer of the cache got this step's keys.
     stored: Vec<bool>,
+    /// Whether each recurrent state has an op that takes it along.
+    taken: Vec<bool>,
 }
 
 impl Check<'_> {
@@ -48,6 +52,7 @@ impl Check<'_> {
         op.reads().into_iter().try_for_each(|v| self.read(v))?;
         op.weights().into_iter().try_for_each(|w| self.weight(w).map(drop))?;
         self.shapes(op)?;
+        self.take_state(op)?;
         match op {
             Op::KvWrite { layer, .. } | Op::Fused(Fused::HeadNormRopeKvWrite { layer, .. }) => {
                 self.store(*layer)?
@@ -328,6 +333,15 @@ impl Check<'_> {
                 self.same_rows("gate", *gate, *x)?;
                 self.width("gate", *gate, ("that of one number a row", 1))
             }
+            Op::Mul { out, a, b } => {
+                self.like(("a", *a), ("b", *b))?;
+                self.like(("out", *out), ("b", *b))
+            }
+            Op::Take { .. }
+            | Op::GroupNorm { .. }
+            | Op::ShortConv { .. }
+            | Op::SelectiveScan { .. }
+            | Op::DeltaNet { .. } => self.recurrent_shapes(op),
             Op::SelectRows { out, x } | Op::Pool { out, x } => {
                 self.rows("x", *x, RowSet::All)?;
                 self.rows("out", *out, RowSet::Wanted)?;

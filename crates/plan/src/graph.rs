@@ -6,6 +6,7 @@
 
 mod latent;
 mod moe;
+mod recurrent;
 
 pub use moe::ExpertNames;
 

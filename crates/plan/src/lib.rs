@@ -12,6 +12,7 @@ mod experts;
 mod fuse;
 pub mod graph;
 mod op;
+mod recurrent;
 pub mod show;
 #[cfg(test)]
 mod testing;
@@ -24,6 +25,7 @@ pub use op::{
     Act, Attention, Fused, HeadPrep, KvLayer, LinearPart, Norm, Op, Rope, RopeStyle, StateLayer, Val, Wt,
     Yarn,
 };
+pub use recurrent::{Columns, DeltaNet, DeltaShape, ScanShape, SelectiveScan, ShortConv};
 
 use cera_quant::Type;
 

@@ -1,7 +1,8 @@
 //! The ops: what a step can do.
 //!
 //! Every op is a pure function of its inputs (values, weights, the step's positions) except
-//! [`Op::KvWrite`], which fills the cache that a later [`Op::Attend`] of the same layer reads. The meaning
+//! [`Op::KvWrite`], which fills the cache that a later [`Op::Attend`] of the same layer reads, and the ops of the module
+//! `recurrent`, which take a state from row to row of a sequence and from step to step. The meaning
 //! of each op is the code of the reference backend; what is written here is its shape.
 //!
 //! Shapes below read `[rows, width]`, row-major. `rows` is the number of tokens in the step, or, behind
@@ -10,6 +11,7 @@
 use std::ops::Range;
 
 use crate::experts::{ExpertMatrices, Routed, Routing};
+use crate::{Columns, DeltaNet, SelectiveScan, ShortConv};
 
 /// A value: an activation of `rows x width` f32, by its index into [`Plan::values`](crate::Plan::values).
 /// Each value is written by exactly one op.
@@ -244,6 +246,20 @@ pub enum Op {
     Experts { out: Val, x: Val, routed: Routed, matrices: ExpertMatrices, act: Act },
     /// `out = x / (1 + exp(-gate))`, `gate` being one number a row.
     GateRows { out: Val, x: Val, gate: Val },
+    /// `out = a * b`, element by element.
+    Mul { out: Val, a: Val, b: Val },
+    /// Of each `every` columns of `x` the `len` from `first` on, side by side: parts of heads that a file stores joined.
+    Take { out: Val, x: Val, first: usize, len: usize, every: usize },
+    /// Normalises each group of columns by itself; `norm` is `[groups, width / groups]`.
+    GroupNorm { out: Val, x: Val, norm: Norm },
+    /// Convolves each column with the rows before it.
+    ShortConv { out: Val, x: Val, conv: ShortConv },
+    /// Takes the states of channels from row to row. `x` and `out` are `[rows, heads * head_dim]`, `dt` is
+    /// `[rows, heads]`, `b` and `c` are `[rows, groups * state_dim]`.
+    SelectiveScan { out: Val, x: Columns, dt: Val, b: Columns, c: Columns, scan: SelectiveScan },
+    /// Takes the states of heads from row to row. `qkv` holds queries, keys and values side by side; `decay` and `beta`
+    /// are `[rows, value_heads]`, `out` is `[rows, value_heads * value_dim]`.
+    DeltaNet { out: Val, qkv: Val, decay: Val, beta: Val, delta: DeltaNet },
     /// Keeps the rows whose logits are wanted, in the order they are asked for.
     SelectRows { out: Val, x: Val },
     /// For each wanted row the mean of all rows of its sequence, which the step must hold whole.
@@ -293,15 +309,20 @@ impl Op {
             | Op::Rope { x, .. }
             | Op::Scale { x, .. }
             | Op::Softcap { x, .. }
+            | Op::Take { x, .. }
+            | Op::GroupNorm { x, .. }
+            | Op::ShortConv { x, .. }
             | Op::SelectRows { x, .. }
             | Op::Pool { x, .. } => vec![*x],
+            Op::SelectiveScan { x, dt, b, c, .. } => vec![x.of, *dt, b.of, c.of],
+            Op::DeltaNet { qkv, decay, beta, .. } => vec![*qkv, *decay, *beta],
             Op::KvWrite { k, v, .. } => vec![*k, *v],
             Op::Attend { q, .. } => vec![*q],
             Op::Glu { gate, up, .. } => vec![*gate, *up],
-            Op::Add { a, b, .. } => vec![*a, *b],
             Op::Route { scores, .. } => vec![*scores],
             Op::Experts { x, routed, .. } => vec![*x, routed.experts, routed.weights],
             Op::GateRows { x, gate, .. } => vec![*x, *gate],
+            Op::Add { a, b, .. } | Op::Mul { a, b, .. } => vec![*a, *b],
             Op::Fused(f) => match f {
                 Fused::AddRmsNorm { a, b, .. } => vec![*a, *b],
                 Fused::NormLinear { x, .. } | Fused::NormGlu { x, .. } => vec![*x],
@@ -333,6 +354,12 @@ impl Op {
             | Op::Softcap { out, .. }
             | Op::Experts { out, .. }
             | Op::GateRows { out, .. }
+            | Op::Mul { out, .. }
+            | Op::Take { out, .. }
+            | Op::GroupNorm { out, .. }
+            | Op::ShortConv { out, .. }
+            | Op::SelectiveScan { out, .. }
+            | Op::DeltaNet { out, .. }
             | Op::SelectRows { out, .. }
             | Op::Pool { out, .. } => vec![*out],
             Op::Fused(f) => match f {
@@ -355,7 +382,12 @@ impl Op {
         match self {
             Op::Embed { table, .. } | Op::EmbedPosition { table, .. } => vec![*table],
             Op::LayerNorm { norm, bias, .. } => std::iter::once(norm.weight).chain(*bias).collect(),
-            Op::RmsNorm { norm, .. } | Op::HeadNorm { norm, .. } => vec![norm.weight],
+            Op::RmsNorm { norm, .. } | Op::HeadNorm { norm, .. } | Op::GroupNorm { norm, .. } => {
+                vec![norm.weight]
+            }
+            Op::ShortConv { conv, .. } => [conv.weight].into_iter().chain(conv.bias).collect(),
+            Op::SelectiveScan { scan, .. } => vec![scan.a, scan.skip],
+            Op::DeltaNet { delta, .. } => vec![delta.rate],
             Op::Linear { w, .. } | Op::HeadLinear { w, .. } => vec![*w],
             Op::Bias { b, .. } => vec![*b],
             Op::Rope { rope: r, .. } => rope(r).into_iter().collect(),
@@ -369,6 +401,8 @@ impl Op {
             | Op::Scale { .. }
             | Op::Softcap { .. }
             | Op::GateRows { .. }
+            | Op::Mul { .. }
+            | Op::Take { .. }
             | Op::SelectRows { .. }
             | Op::Pool { .. } => vec![],
             Op::Fused(f) => match f {
@@ -399,6 +433,8 @@ impl Op {
             | Op::Glu { .. }
             | Op::Add { .. }
             | Op::Scale { .. }
+            | Op::Mul { .. }
+            | Op::GroupNorm { .. }
             | Op::Softcap { .. } => true,
             Op::GateRows { x, gate, .. } => input == *x && input != *gate,
             Op::Embed { .. }
@@ -409,6 +445,10 @@ impl Op {
             | Op::Attend { .. }
             | Op::Route { .. }
             | Op::Experts { .. }
+            | Op::Take { .. }
+            | Op::ShortConv { .. }
+            | Op::SelectiveScan { .. }
+            | Op::DeltaNet { .. }
             | Op::SelectRows { .. }
             | Op::Pool { .. } => false,
             Op::Fused(f) => match f {
@@ -417,6 +457,16 @@ impl Op {
                 Fused::HeadNormRopeKvWrite { q, k, v, .. } => input == *q && input != *k && input != *v,
                 Fused::NormLinear { .. } | Fused::NormGlu { .. } => false,
             },
+        }
+    }
+
+    /// The recurrent state that the op takes along.
+    pub fn state(&self) -> Option<StateLayer> {
+        match self {
+            Op::ShortConv { conv, .. } => Some(conv.state),
+            Op::SelectiveScan { scan, .. } => Some(scan.state),
+            Op::DeltaNet { delta, .. } => Some(delta.state),
+            _ => None,
         }
     }
 
@@ -442,6 +492,12 @@ impl Op {
             Op::Route { .. } => "route",
             Op::Experts { .. } => "experts",
             Op::GateRows { .. } => "gate_rows",
+            Op::Mul { .. } => "mul",
+            Op::Take { .. } => "take",
+            Op::GroupNorm { .. } => "group_norm",
+            Op::ShortConv { .. } => "short_conv",
+            Op::SelectiveScan { .. } => "selective_scan",
+            Op::DeltaNet { .. } => "delta_net",
             Op::SelectRows { .. } => "select_rows",
             Op::Pool { .. } => "pool",
             Op::Fused(f) => match f {

@@ -139,6 +139,12 @@ pub fn products(plan: &Plan, op: &Op) -> Vec<(Wt, usize)> {
         | Op::Softcap { .. }
         | Op::Route { .. }
         | Op::GateRows { .. }
+        | Op::Mul { .. }
+        | Op::Take { .. }
+        | Op::GroupNorm { .. }
+        | Op::ShortConv { .. }
+        | Op::SelectiveScan { .. }
+        | Op::DeltaNet { .. }
         | Op::SelectRows { .. }
         | Op::Pool { .. }
         | Op::Fused(Fused::AddRmsNorm { .. } | Fused::HeadNormRopeKvWrite { .. }) => vec![],
@@ -260,7 +266,7 @@ fn numbers(op: &Op) -> Option<String> {
         }
         Op::HeadLinear { heads, .. } => Some(format!("{heads} heads")),
         Op::HeadNorm { norm, head_dim, .. } => Some(format!("heads of {head_dim}, eps {:e}", norm.eps)),
-        Op::RmsNorm { norm, .. } => Some(format!("eps {:e}", norm.eps)),
+        Op::RmsNorm { norm, .. } | Op::GroupNorm { norm, .. } => Some(format!("eps {:e}", norm.eps)),
         Op::Attend { attention, .. } => Some(attention_numbers(attention)),
         Op::LayerNorm { norm, group, .. } => Some(format!("groups of {group}, eps {:e}", norm.eps)),
         Op::Glu { act: a, .. } | Op::Act { act: a, .. } => Some(act(a)),
@@ -277,8 +283,23 @@ fn numbers(op: &Op) -> Option<String> {
         | Op::KvWrite { .. }
         | Op::Add { .. }
         | Op::GateRows { .. }
+        | Op::Mul { .. }
         | Op::SelectRows { .. }
         | Op::Pool { .. } => None,
+        Op::Take { first, len, every, .. } => Some(format!("{len} columns from {first} of each {every}")),
+        Op::ShortConv { conv, .. } => conv.silu.then(|| "silu".to_owned()),
+        Op::SelectiveScan { scan, .. } => {
+            let s = &scan.shape;
+            Some(format!(
+                "{} heads of {}, {} groups, states of {}",
+                s.heads, s.head_dim, s.groups, s.state_dim
+            ))
+        }
+        Op::DeltaNet { delta, .. } => {
+            let d = &delta.shape;
+            let heads = format!("{} heads over {}", d.value_heads, d.key_heads);
+            Some(format!("{heads}, states of {} x {}, eps {:e}", d.key_dim, d.value_dim, delta.eps))
+        }
         Op::Fused(f) => match f {
             Fused::AddRmsNorm { norm, .. } | Fused::NormLinear { norm, .. } => {
                 Some(format!("eps {:e}", norm.eps))
@@ -341,7 +362,7 @@ fn routing_numbers(r: &Routing) -> String {
 
 fn totals(out: &mut String, plan: &Plan) {
     let (cost, arena) = (Cost::new(plan), Arena::new(plan));
-    let rows = [
+    let mut rows = vec![
         ("ops", grouped(plan.ops.len())),
         ("weights", format!("{} in {} tensors", bytes(cost.weight_bytes), grouped(plan.weights.len()))),
         ("read a token", bytes(cost.read_bytes)),
@@ -370,6 +391,11 @@ fn totals(out: &mut String, plan: &Plan) {
             ),
         ),
     ];
+    if !plan.states.is_empty() {
+        let numbers: usize = plan.states.iter().map(|s| s.len).sum();
+        let state = format!("{} a sequence, in {} layers", bytes(4 * numbers), plan.states.len());
+        rows.insert(5, ("state", state));
+    }
     let _ = writeln!(out, "total");
     for (what, number) in rows {
         let _ = writeln!(out, "  {what:<13} {number}");

@@ -7,6 +7,7 @@
 mod cache;
 mod moe;
 mod ops;
+mod recurrent;
 
 use cera_plan::{Attention, Fused, HeadPrep, KvLayer, LinearPart, Norm, Op, Plan, Rope, RowSet, Val, Wt};
 
@@ -261,6 +262,15 @@ impl LoadedReference {
             Op::Act { out, x, act } => one(out, get(x).iter().map(|&x| ops::activate(x, act)).collect()),
             Op::Add { out, a, b } => one(out, ops::add(get(a), get(b))),
             Op::Scale { out, x, by } => one(out, ops::scale(get(x), by)),
+            Op::Mul { out, a, b } => one(out, ops::mul(get(a), get(b))),
+            Op::Take { out, x, first, len, every } => one(out, ops::take(get(x), first, len, every)),
+            Op::GroupNorm { out, x, norm } => {
+                let group = self.plan.weights[norm.weight.index()].cols;
+                one(out, ops::group_norm(get(x), self.weight(norm.weight), group, norm.eps))
+            }
+            Op::ShortConv { out, .. } | Op::SelectiveScan { out, .. } | Op::DeltaNet { out, .. } => {
+                one(out, self.recurrent(step, &op))
+            }
             Op::Softcap { out, x, cap } => one(out, ops::softcap(get(x), cap)),
             Op::Route { out, scores, bias, routing } => {
                 let bias = bias.map(|b| self.weight(b));

@@ -241,6 +241,22 @@ pub(super) fn add(a: &[f64], b: &[f64]) -> Vec<f64> {
     a.iter().zip(b).map(|(a, b)| a + b).collect()
 }
 
+/// `a * b`.
+pub(super) fn mul(a: &[f64], b: &[f64]) -> Vec<f64> {
+    a.iter().zip(b).map(|(a, b)| a * b).collect()
+}
+
+/// Of each `every` columns the `len` from `first` on.
+pub(super) fn take(x: &[f64], first: usize, len: usize, every: usize) -> Vec<f64> {
+    x.chunks_exact(every).flat_map(|part| &part[first..first + len]).copied().collect()
+}
+
+/// The norm of each `group` columns by itself; `weight` is one row.
+pub(super) fn group_norm(x: &[f64], weight: &[f32], group: usize, eps: f32) -> Vec<f64> {
+    let weights = weight.chunks_exact(group).cycle();
+    x.chunks_exact(group).zip(weights).flat_map(|(x, weight)| rms_norm(x, weight, eps)).collect()
+}
+
 /// `x * by`.
 pub(super) fn scale(x: &[f64], by: f32) -> Vec<f64> {
     x.iter().map(|v| v * f64::from(by)).collect()
@@ -296,6 +312,19 @@ mod tests {
         // mean(3^2, 4^2) + 0.5 = 13; then by the weight.
         let by = 1.0 / 13f64.sqrt();
         close(&rms_norm(&[3.0, 4.0, 0.0, 0.0], &[1.0, 2.0], 0.5), &[3.0 * by, 8.0 * by, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn groups_have_norms_and_factors_of_their_own() {
+        let out = group_norm(&[3.0, 4.0, 1.0, 1.0, 0.0, 5.0, 2.0, 0.0], &[1.0, 2.0, 3.0, 4.0], 2, 0.0);
+        let (a, b) = (12.5f64.sqrt(), 2f64.sqrt());
+        close(&out, &[3.0 / a, 8.0 / a, 3.0, 4.0, 0.0, 2.0 * b, 3.0 * b, 0.0]);
+    }
+
+    #[test]
+    fn columns_are_taken_from_each_part_of_a_row() {
+        let x: Vec<f64> = (0..12).map(f64::from).collect();
+        assert_eq!(take(&x, 1, 2, 4), [1.0, 2.0, 5.0, 6.0, 9.0, 10.0]);
     }
 
     #[test]

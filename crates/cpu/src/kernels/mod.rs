@@ -9,6 +9,7 @@ pub mod float;
 pub mod linear;
 pub mod moe;
 pub mod numbers;
+pub mod recurrent;
 pub mod row;
 #[cfg(test)]
 mod tests;
@@ -21,12 +22,15 @@ use crate::format::{ActGroup, Format, by_type};
 use attend::{Queries, Scratch, State, finish, spans};
 use linear::Input;
 use numbers::Cache;
+use recurrent::{Delta, Scan};
 
 /// Rows `first..first + rows` of the input times one panel: `(panel, input, first, rows, out [rows, 16])`.
 pub type PanelFn = fn(&[u8], &Input<'_>, usize, usize, &mut [f32]);
 
 /// A row normalised around its mean: `(x, weight, bias, eps, out)`.
 pub type LayerNormFn = fn(&[f32], &[f32], &[f32], f32, &mut [f32]);
+/// A row of a convolution: `(rows seen, their factors, bias, silu, out)`.
+pub type ConvFn = fn(&[&[f32]], &[&[f32]], Option<&[f32]>, bool, &mut [f32]);
 
 /// Turns heads: `(style, (elements of a head, the first that turns), cosines, sines, x)`.
 pub type RopeFn = fn(RopeStyle, (usize, usize), &[f32], &[f32], &mut [f32]);
@@ -59,6 +63,16 @@ pub struct Kernels {
     pub span: fn(&Attention, &Cache<'_>, &Queries<'_>, usize, &mut Scratch),
     /// [`attend::merge`].
     pub merge: fn(&State, &[f32], &mut State, &mut [f32]),
+    /// [`recurrent::conv`].
+    pub conv: ConvFn,
+    /// [`recurrent::decay`].
+    pub decay: fn(&mut [f32], f32, &mut [f32]),
+    /// [`recurrent::scan`].
+    pub scan: fn(&Scan<'_>, &mut [f32], &mut [f32]),
+    /// [`recurrent::unit`].
+    pub unit: fn(&[f32], f32, f32, &mut [f32]),
+    /// [`recurrent::delta`].
+    pub delta: fn(&Delta<'_>, &mut [f32], &mut [f32]),
     /// The panel kernel of a type, if there is one.
     pub panel: fn(Type) -> Option<PanelFn>,
 }
@@ -196,6 +210,16 @@ macro_rules! tier {
                         attend::merge,
                         (span: &State, sums: &[f32], total: &mut State, out: &mut [f32])
                     ),
+                    conv: shell!(
+                        $S,
+                        $features,
+                        recurrent::conv,
+                        (x: &[&[f32]], w: &[&[f32]], bias: Option<&[f32]>, silu: bool, out: &mut [f32])
+                    ),
+                    decay: shell!($S, $features, recurrent::decay, (x: &mut [f32], rate: f32, out: &mut [f32])),
+                    scan: shell!($S, $features, recurrent::scan, (scan: &Scan<'_>, h: &mut [f32], out: &mut [f32])),
+                    unit: shell!($S, $features, recurrent::unit, (x: &[f32], eps: f32, scale: f32, out: &mut [f32])),
+                    delta: shell!($S, $features, recurrent::delta, (d: &Delta<'_>, h: &mut [f32], out: &mut [f32])),
                     panel,
                 }
             }

@@ -7,6 +7,7 @@ mod attend;
 mod heads;
 pub mod linear;
 mod moe;
+mod recurrent;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -85,6 +86,7 @@ struct Local {
     heads: Vec<f32>,
     narrow: Narrow,
     moe: moe::Own,
+    rows: recurrent::Rows,
 }
 
 /// The greatest of some logits.
@@ -107,6 +109,8 @@ struct Step {
     /// Each sequence's rows and its range of `blocks`.
     seqs: Vec<(Range<usize>, Range<usize>)>,
     blocks: Vec<BlockId>,
+    /// Each sequence's slot.
+    slots: Vec<usize>,
 }
 
 impl Step {
@@ -120,6 +124,7 @@ impl Step {
             seq_of: Vec::with_capacity(rows),
             seqs: Vec::with_capacity(rows),
             blocks: Vec::with_capacity(kv.blocks),
+            slots: Vec::with_capacity(rows),
         }
     }
 
@@ -132,10 +137,13 @@ impl Step {
         self.seq_of.clear();
         self.seqs.clear();
         self.blocks.clear();
-        for (i, SeqRows { rows, first_pos, blocks, .. }) in rows.seqs.iter().enumerate() {
+        self.slots.clear();
+        for (i, SeqRows { rows, first_pos, blocks, slot }) in rows.seqs.iter().enumerate() {
             let used = (first_pos + rows.len()).div_ceil(BLOCK);
             let from = self.blocks.len();
             self.blocks.extend_from_slice(&blocks[..used]);
+            // `Slots::begin` saw to it that there is one where one is needed.
+            self.slots.push(slot.map_or(0, |slot| slot.0 as usize));
             self.seqs.push((rows.clone(), from..self.blocks.len()));
             for r in 0..rows.len() {
                 self.positions.push(first_pos + r);
@@ -199,6 +207,11 @@ impl Runner {
             cache.push((*layer, made));
         }
         let states = plan.states.iter().map(|s| memory("recurrent states", &[kv.slots, s.len]));
+        let keys = plan.ops.iter().map(|op| match op {
+            Op::DeltaNet { delta, .. } => delta.shape.key_dim,
+            _ => 0,
+        });
+        let key_dim = keys.max().unwrap_or(0);
         let block = plan.weights.iter().map(|w| w.ty.block_bytes()).max().unwrap_or(0);
         let mut locals = Vec::new();
         for _ in 0..threads {
@@ -215,6 +228,7 @@ impl Runner {
                 heads: vec![0.0; widest + head],
                 narrow: Narrow::new(head),
                 moe: moe::Own::new(&stages, width, rows),
+                rows: recurrent::Rows::new(key_dim),
             });
         }
         let mut turns = Vec::new();
@@ -445,6 +459,7 @@ impl Core {
                 self.attend(&op, &self.claims[i], team, local);
             }
             Stage::Experts(experts) => self.experts(experts, &self.claims[i], team, local),
+            Stage::Recurrent(stage) => self.recurrent(stage, team, local),
             by_row => {
                 let n = match by_row {
                     Stage::Norm { out, .. }
@@ -455,6 +470,9 @@ impl Core {
                     | Stage::Add { out, .. }
                     | Stage::Scale { out, .. }
                     | Stage::Softcap { out, .. }
+                    | Stage::Mul { out, .. }
+                    | Stage::Take { out, .. }
+                    | Stage::GroupNorm { out, .. }
                     | Stage::AddNorm { out, .. }
                     | Stage::GateRows { out, .. }
                     | Stage::SelectRows { out, .. }
@@ -582,6 +600,35 @@ impl Core {
                 let by = 1.0 / rows.len() as f32;
                 out.iter_mut().for_each(|o| *o *= by);
             }
+            Stage::Mul { out, a, b } => {
+                // SAFETY: as above; the copy keeps inputs and output apart.
+                let (a, b) = unsafe { (self.read(*a, row.clone()), self.read(*b, row.clone())) };
+                let copy = &mut local.heads[..a.len()];
+                for ((c, a), b) in copy.iter_mut().zip(a).zip(b) {
+                    *c = a * b;
+                }
+                // SAFETY: as above.
+                unsafe { self.write(*out, row) }.copy_from_slice(copy);
+            }
+            Stage::Take { out, x, first, len, every } => {
+                // SAFETY: as above; the output has a place of its own.
+                let (out, x) = unsafe { (self.write(*out, row.clone()), self.read(*x, row)) };
+                for (out, x) in out.chunks_exact_mut(*len).zip(x.chunks_exact(*every)) {
+                    out.copy_from_slice(&x[*first..first + len]);
+                }
+            }
+            Stage::GroupNorm { out, x, norm, group } => {
+                // SAFETY: as above; the copy keeps input and output apart.
+                let x = unsafe { self.read(*x, row.clone()) };
+                let copy = &mut local.heads[..x.len()];
+                copy.copy_from_slice(x);
+                // SAFETY: as above.
+                let out = unsafe { self.write(*out, row) };
+                let groups = copy.chunks_exact(*group).zip(self.vector(norm).chunks_exact(*group));
+                for ((x, weight), out) in groups.zip(out.chunks_exact_mut(*group)) {
+                    (self.kernels.rms_norm)(x, weight, norm.eps, out);
+                }
+            }
             Stage::SelectRows { out, x } => {
                 let from = self.step.wanted[r];
                 // SAFETY: as above; the values are in different regions.
@@ -605,7 +652,11 @@ impl Core {
                 self.prepare_heads(k_prep, *head_dim, r, heads, rest);
                 self.to_cache(*layer, r, heads, v, &mut local.narrow);
             }
-            Stage::Linear(_) | Stage::HeadLinear(_) | Stage::Attend { .. } | Stage::Experts(_) => {
+            Stage::Linear(_)
+            | Stage::HeadLinear(_)
+            | Stage::Attend { .. }
+            | Stage::Experts(_)
+            | Stage::Recurrent(_) => {
                 unreachable!("not row by row")
             }
         }
