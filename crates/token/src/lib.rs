@@ -1,4 +1,4 @@
-//! Tokenizers, streaming detokenizer, chat templates.
+//! Tokenizers, streaming detokenizer, chat templates, and what an answer is made of.
 //!
 //! A [`Tokenizer`] is made from a GGUF file's metadata ([`Tokenizer::from_gguf`]) or from a Hugging Face folder
 //! ([`Tokenizer::from_hf`]). It gives the ids that llama.cpp and the models' own tokenizers give, on all of Unicode, and
@@ -43,6 +43,7 @@ mod merge;
 mod model;
 mod normal;
 mod plamo2;
+mod reply;
 mod rwkv;
 mod spec;
 mod special;
@@ -60,6 +61,7 @@ pub use detok::Detokenizer;
 pub use error::{Error, MergeFault};
 pub use guard::Prompt;
 pub use hf::HfFiles;
+pub use reply::{ReplyFormat, ReplyParser, ReplyPart, ToolCall};
 pub use spec::VocabSpec;
 pub use tokenizer::{Shown, Special, Tokenizer};
 pub use vocab::{Kind, SpecialIds};
