@@ -43,21 +43,19 @@ pub fn give(
                     bar.set_position(done as u64);
                 }
             }
-            Event::Token(id) => {
+            Event::Token(token) => {
                 if let Some(bar) = &bar {
                     bar.finish_and_clear();
                 }
-                ids.push(id);
+                ids.push(token.id);
+                text.push_str(&token.text);
                 if stream && !text_comes {
-                    written = write!(out, "{id} ").and_then(|()| out.flush());
+                    written = write!(out, "{} ", token.id).and_then(|()| out.flush());
+                } else if stream && !token.text.is_empty() {
+                    written = out.write_all(token.text.as_bytes()).and_then(|()| out.flush());
                 }
             }
-            Event::Text(piece) => {
-                text.push_str(piece);
-                if stream {
-                    written = out.write_all(piece.as_bytes()).and_then(|()| out.flush());
-                }
-            }
+            Event::Done(_) => {}
         }
         if written.is_err() { ControlFlow::Break(()) } else { answering.flow() }
     });

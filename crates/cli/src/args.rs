@@ -157,6 +157,7 @@ impl AnswerArgs {
             max_tokens: usize::try_from(self.tokens).ok(),
             stop: self.stop.clone(),
             ignore_eog: self.ignore_eos,
+            ..cera::Request::default()
         })
     }
 }

@@ -11,6 +11,7 @@ use crate::Error;
 pub(crate) struct BlockPool {
     /// Taken from the end, so that a block just freed, still warm, is the next to go out.
     free: Arc<Mutex<Vec<BlockId>>>,
+    size: usize,
 }
 
 /// The blocks of one sequence, in order of position. Given back when dropped.
@@ -23,12 +24,17 @@ pub(crate) struct BlockTable {
 impl BlockPool {
     /// A pool of blocks `0..blocks`, all free.
     pub fn new(blocks: u32) -> Self {
-        Self { free: Arc::new(Mutex::new((0..blocks).rev().map(BlockId).collect())) }
+        Self { free: Arc::new(Mutex::new((0..blocks).rev().map(BlockId).collect())), size: blocks as usize }
     }
 
     /// A table without blocks.
     pub fn table(&self) -> BlockTable {
         BlockTable { pool: self.clone(), blocks: Vec::new() }
+    }
+
+    /// Blocks in all.
+    pub fn size(&self) -> usize {
+        self.size
     }
 
     /// Blocks that nobody holds.

@@ -31,6 +31,9 @@ pub struct Options<'a> {
     /// How many sequences of full length the cache has room for. At least 1. Of a model with recurrent states, how many
     /// sequences there may be, however short.
     pub sequences: usize,
+    /// How many tokens the cache has room for, of all sequences: at least those of one of full length, and rounded up to
+    /// whole blocks. `None`: those of as many as [`sequences`](Self::sequences) says.
+    pub cache_tokens: Option<usize>,
     /// How the cache keeps its numbers.
     pub cache: KvType,
     /// Whether to load the file's tokenizer. Without it the engine takes and gives token ids alone.
@@ -49,6 +52,7 @@ impl Default for Options<'_> {
             context: None,
             max_rows: DEFAULT_MAX_ROWS,
             sequences: 1,
+            cache_tokens: None,
             cache: KvType::default(),
             text: true,
             pre: None,
@@ -297,6 +301,22 @@ impl Engine {
         self.max_rows
     }
 
+    /// Blocks of the cache, of [`BLOCK`] positions each.
+    pub fn blocks(&self) -> usize {
+        self.pool.size()
+    }
+
+    /// Blocks that no sequence holds.
+    pub fn free_blocks(&self) -> usize {
+        self.pool.free()
+    }
+
+    /// The most sequences that may have begun at a time: a model with recurrent states has room for so many. `None`: as
+    /// many as there are blocks.
+    pub fn max_sequences(&self) -> Option<usize> {
+        self.slots.sequences()
+    }
+
     /// Positions of the cache that no sequence holds.
     pub fn free_positions(&self) -> usize {
         self.pool.free() * BLOCK
@@ -346,11 +366,20 @@ fn kv_shape(context: usize, options: &Options<'_>) -> Result<KvShape, Error> {
     if options.max_rows == 0 || options.sequences == 0 {
         return Err(Error::Option("steps of 0 rows, or a cache for 0 sequences, are no use".into()));
     }
-    let blocks = context.div_ceil(BLOCK).checked_mul(options.sequences);
+    let blocks = match options.cache_tokens {
+        Some(tokens) if tokens < context => {
+            let why = format!("a cache for {tokens} tokens has no room for a context of {context}");
+            return Err(Error::Option(why));
+        }
+        Some(tokens) => Some(tokens.div_ceil(BLOCK)),
+        None => context.div_ceil(BLOCK).checked_mul(options.sequences),
+    };
     // Ids are 32 bits wide.
     let blocks = blocks.filter(|&b| u32::try_from(b).is_ok());
-    let too_long =
-        || Error::Option(format!("a cache of {} x {context} tokens is too large", options.sequences));
+    let too_long = || match options.cache_tokens {
+        Some(tokens) => Error::Option(format!("a cache of {tokens} tokens is too large")),
+        None => Error::Option(format!("a cache of {} x {context} tokens is too large", options.sequences)),
+    };
     let blocks = blocks.ok_or_else(too_long)?;
     // More rows than the cache has positions could never be used, and buffers are sized by them.
     Ok(KvShape {
@@ -384,5 +413,13 @@ mod tests {
         );
         assert_eq!(shape(BLOCK + 1, 3).unwrap().blocks, 6);
         assert!(shape(usize::MAX, 2).is_err());
+        let shape = |tokens| {
+            kv_shape(100, &Options { sequences: 9, cache_tokens: Some(tokens), ..Options::default() })
+        };
+        assert_eq!(shape(100).unwrap().blocks, 4);
+        assert_eq!(shape(129).unwrap().blocks, 5);
+        let error = shape(99).unwrap_err().to_string();
+        assert!(error.contains("99") && error.contains("100"), "{error}");
+        assert!(shape(usize::MAX).is_err());
     }
 }

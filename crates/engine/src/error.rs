@@ -52,6 +52,20 @@ pub enum Error {
     /// A sequence more than the model has slots of recurrent state for.
     #[error("other sequences hold all slots of recurrent state; load the model for more sequences")]
     Slots,
+    /// Too many requests wait already.
+    #[error("{queued} answers wait already, of at most {limit}; try again later")]
+    Busy {
+        /// Answers that wait.
+        queued: usize,
+        /// The most that may.
+        limit: usize,
+    },
+    /// The service finishes what it has, and takes nothing new.
+    #[error("the service is about to end: it takes no new requests")]
+    Draining,
+    /// The service's thread has ended.
+    #[error("the service has ended")]
+    Stopped,
     /// The request contradicts itself.
     #[error("{0}")]
     Request(String),

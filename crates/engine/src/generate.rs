@@ -1,108 +1,10 @@
 //! From a prompt to an answer: one sequence, token by token.
 
 use std::ops::ControlFlow;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use cera_sample::{Params, Sampler};
-use cera_token::{Detokenizer, Shown};
-
-use crate::stop::StopStrings;
-use crate::{Engine, Error, Part, Sequence, Want};
-
-/// How to go on from a sequence's tokens.
-#[derive(Clone, Debug, Default)]
-pub struct Request {
-    /// How tokens are chosen.
-    pub sampling: Params,
-    /// The most tokens to generate. `None`: as many as the context holds.
-    pub max_tokens: Option<usize>,
-    /// Strings that end the answer; no part of them is given out.
-    pub stop: Vec<String>,
-    /// Go on behind the tokens that end an answer.
-    pub ignore_eog: bool,
-}
-
-/// What happens during a generation.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Event<'a> {
-    /// So many of the pending prompt tokens have been through the model; the next step begins.
-    Prompt {
-        /// Tokens done.
-        done: usize,
-        /// Tokens in all.
-        total: usize,
-    },
-    /// A token was generated, one that ends the answer included.
-    Token(u32),
-    /// More text of the answer: whole characters. Absent where the engine has no tokenizer.
-    Text(&'a str),
-}
-
-/// Why a generation ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Finish {
-    /// The model generated a token that ends its answer.
-    Eog,
-    /// The most tokens that were asked for.
-    Length,
-    /// A stop string.
-    Stop,
-    /// The context is full.
-    Context,
-    /// The caller broke off.
-    Cancelled,
-}
-
-impl Finish {
-    /// The reason in one word, as it is printed.
-    pub fn name(self) -> &'static str {
-        match self {
-            Finish::Eog => "eog",
-            Finish::Length => "length",
-            Finish::Stop => "stop",
-            Finish::Context => "context",
-            Finish::Cancelled => "cancelled",
-        }
-    }
-}
-
-/// How a generation went.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Report {
-    /// Tokens of the sequence that the cache held already.
-    pub reused_tokens: usize,
-    /// Tokens of the prompt that went through the model.
-    pub prompt_tokens: usize,
-    /// Tokens generated, one that ends the answer included.
-    pub generated_tokens: usize,
-    /// From the start to the end of the prompt's last step.
-    pub prompt_time: Duration,
-    /// From there to the end.
-    pub generation_time: Duration,
-    /// From the start to the first token chosen; `None` where there was none.
-    pub first_token: Option<Duration>,
-    /// How long the model took to load.
-    pub load_time: Duration,
-    /// Why it ended.
-    pub finish: Finish,
-}
-
-impl Report {
-    /// Prompt tokens a second, 0 where there were none.
-    pub fn prompt_rate(&self) -> f64 {
-        rate(self.prompt_tokens, self.prompt_time)
-    }
-
-    /// Generated tokens a second, 0 where it cannot be told. The first token comes out of the prompt's last
-    /// step, so it counts for the prompt.
-    pub fn generation_rate(&self) -> f64 {
-        rate(self.generated_tokens.saturating_sub(1), self.generation_time)
-    }
-}
-
-fn rate(tokens: usize, time: Duration) -> f64 {
-    if tokens == 0 || time.is_zero() { 0.0 } else { tokens as f64 / time.as_secs_f64() }
-}
+use crate::decoding::Decoding;
+use crate::{Engine, Error, Event, Finish, Part, Report, Request, Sequence, Want};
 
 /// Counts and times, filled as the generation goes.
 #[derive(Default)]
@@ -110,42 +12,43 @@ struct Progress {
     prompt_end: Option<Instant>,
     first_token: Option<Instant>,
     prompt_tokens: usize,
-    generated: usize,
 }
 
 impl Engine {
     /// Puts the sequence's pending tokens through the model, then generates tokens and appends them. `on` is told
     /// of each step and may break off at any of them; what was done until then stays in the sequence, and a
     /// later call goes on from there. The last token stays pending, since nothing has asked what follows it.
+    /// The report comes back, not as an event.
     ///
     /// # Errors
-    /// [`Error::Request`] where nothing is pending or a stop string is empty, [`Error::Sample`] for parameters,
-    /// and the errors of [`Engine::step`].
+    /// [`Error::Request`] where nothing is pending or several answers are asked for, those of [`Request::check`], and the
+    /// errors of [`Engine::step`].
     pub fn generate(
         &mut self,
         sequence: &mut Sequence,
         request: &Request,
-        on: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
+        on: &mut dyn FnMut(Event) -> ControlFlow<()>,
     ) -> Result<Report, Error> {
         if sequence.pending().is_empty() {
             return Err(Error::Request("nothing to go on from: the sequence has no pending token".into()));
         }
-        if request.stop.iter().any(String::is_empty) {
-            return Err(Error::Request("an empty stop string would stop every answer at once".into()));
+        if request.choices > 1 {
+            let choices = request.choices;
+            return Err(Error::Request(format!("{choices} answers are asked for: one sequence holds one")));
         }
-        if !request.stop.is_empty() {
-            self.tokenizer()?;
-        }
+        let mut decoding = Decoding::new(request, 0, self.tokenizer().ok(), sequence.tokens())?;
         let reused_tokens = sequence.stored();
         let start = Instant::now();
         let mut progress = Progress::default();
-        let finish = self.answer(sequence, request, &mut progress, on)?;
+        let finish = self.answer(sequence, &mut decoding, &mut progress, on)?;
         let end = Instant::now();
         let prompt_end = progress.prompt_end.unwrap_or(end);
         Ok(Report {
+            choice: 0,
             reused_tokens,
             prompt_tokens: progress.prompt_tokens,
-            generated_tokens: progress.generated,
+            generated_tokens: decoding.generated(),
+            queue_time: Default::default(),
             prompt_time: prompt_end.duration_since(start),
             generation_time: end.duration_since(prompt_end),
             first_token: progress.first_token.map(|t| t.duration_since(start)),
@@ -157,79 +60,38 @@ impl Engine {
     fn answer(
         &mut self,
         sequence: &mut Sequence,
-        request: &Request,
+        decoding: &mut Decoding,
         progress: &mut Progress,
-        on: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
+        on: &mut dyn FnMut(Event) -> ControlFlow<()>,
     ) -> Result<Finish, Error> {
-        let mut sampler = Sampler::new(request.sampling.clone())?;
-        for &token in sequence.tokens() {
-            sampler.accept(token);
-        }
-        // The backend's own choice is the same token, and spares the row of logits.
-        let greedy = is_greedy(&request.sampling);
-        let want = if greedy { Want::Token } else { Want::Logits };
-        let limit = request.max_tokens.unwrap_or(usize::MAX);
-        let prompt_want = if limit == 0 { Want::Nothing } else { want };
-
         let stored = sequence.stored();
-        let prefilled =
-            self.prefill(sequence, prompt_want, &mut |done, total| on(Event::Prompt { done, total }))?;
+        let prompt = &mut |done, total| on(Event::Prompt { done, total });
+        let prefilled = self.prefill(sequence, decoding.want(), prompt)?;
         progress.prompt_end = Some(Instant::now());
         progress.prompt_tokens = sequence.stored() - stored;
         if prefilled.is_break() {
             return Ok(Finish::Cancelled);
         }
-
-        let tokenizer = self.tokenizer().ok().cloned();
-        let mut detokenizer = tokenizer.as_ref().map(|t| Detokenizer::new(t, Shown::Text));
-        let mut stops = StopStrings::new(&request.stop);
-        let finish = loop {
-            if progress.generated >= limit {
-                break Finish::Length;
-            }
-            if sequence.tokens().len() >= sequence.context() {
-                break Finish::Context;
-            }
-            if progress.generated > 0 {
-                self.step(&mut [Part { sequence, rows: 1, want }])?;
-            }
-            let token = self.choose(&mut sampler, greedy)?;
-            sequence.append(&[token])?;
-            sampler.accept(token);
-            progress.generated += 1;
+        if let Some(finish) = decoding.ended(sequence.tokens().len(), sequence.context()) {
+            return Ok(finish);
+        }
+        loop {
+            let out = self.output();
+            let best = out.tokens.first().copied();
+            let best = best.ok_or_else(|| Error::Request("the backend gave no token".into()))?;
+            let (id, logprobs) = decoding.choose(best, &mut out.logits)?;
+            sequence.append(&[id])?;
             progress.first_token.get_or_insert_with(Instant::now);
-            if on(Event::Token(token)).is_break() {
-                break Finish::Cancelled;
+            let (token, finish) = decoding.take(id, logprobs, sequence.tokens().len(), sequence.context())?;
+            let flow = on(Event::Token(token));
+            if let Some(finish) = finish {
+                return Ok(finish);
             }
-            let (Some(tokenizer), Some(detokenizer)) = (&tokenizer, &mut detokenizer) else { continue };
-            if !request.ignore_eog && tokenizer.is_eog(token) {
-                break Finish::Eog;
-            }
-            // Rows of the output that only fill it up are no tokens, and have no text.
-            let known = (token as usize) < tokenizer.len();
-            let piece = if known { detokenizer.push(token)? } else { "" };
-            let (text, stopped) = stops.push(piece);
-            if !text.is_empty() && on(Event::Text(&text)).is_break() {
-                break Finish::Cancelled;
-            }
-            if stopped {
-                break Finish::Stop;
-            }
-        };
-        if matches!(finish, Finish::Eog | Finish::Length | Finish::Context) {
-            // What was held back turns out to be no stop string, or the bytes of no character.
-            let (mut text, stopped) = stops.push(detokenizer.as_mut().map_or("", Detokenizer::finish));
-            if !stopped {
-                text.push_str(&stops.finish());
-            }
-            if !text.is_empty() && on(Event::Text(&text)).is_break() {
+            if flow.is_break() {
                 return Ok(Finish::Cancelled);
             }
-            if stopped {
-                return Ok(Finish::Stop);
-            }
+            self.step(&mut [Part { sequence, rows: 1, want: decoding.want() }])?;
         }
-        Ok(finish)
     }
 
     /// Puts a sequence's pending tokens through the model, at most [`max_rows`](Engine::max_rows) a step. `on` is
@@ -258,19 +120,4 @@ impl Engine {
             self.step(&mut [Part { sequence, rows, want }])?;
         }
     }
-
-    /// The next token, from the last step's output.
-    fn choose(&mut self, sampler: &mut Sampler, greedy: bool) -> Result<u32, Error> {
-        let out = self.output();
-        if !greedy {
-            return Ok(sampler.sample(&mut out.logits)?);
-        }
-        out.tokens.first().copied().ok_or_else(|| Error::Request("the backend gave no token".into()))
-    }
-}
-
-/// Whether the choice is always the greatest logit as the model gives it.
-fn is_greedy(p: &Params) -> bool {
-    let neutral = p.repeat_penalty == 1.0 && p.frequency_penalty == 0.0 && p.presence_penalty == 0.0;
-    p.temperature == 0.0 && (neutral || p.repeat_last_n == 0)
 }

@@ -2,7 +2,8 @@
 //!
 //! An [`Engine`] is a model loaded into a backend, with the pool of cache blocks that its sequences share. A
 //! [`Sequence`] is a timeline of tokens: append to it, rewind it, drop it. [`Engine::step`] puts pending tokens of
-//! any number of sequences through the model side by side; [`Engine::generate`] makes an answer of such steps.
+//! any number of sequences through the model side by side; [`Engine::generate`] makes an answer of such steps. A
+//! [`Service`] answers many requests at once.
 //!
 //! ```no_run
 //! use std::ops::ControlFlow;
@@ -14,8 +15,8 @@
 //! sequence.append(&[1, 2, 3])?;
 //! let request = Request { max_tokens: Some(16), ..Request::default() };
 //! let report = engine.generate(&mut sequence, &request, &mut |event| {
-//!     if let Event::Text(text) = event {
-//!         print!("{text}");
+//!     if let Event::Token(token) = event {
+//!         print!("{}", token.text);
 //!     }
 //!     ControlFlow::Continue(())
 //! })?;
@@ -25,11 +26,15 @@
 #![forbid(unsafe_code)]
 
 mod blocks;
+mod decoding;
 mod embed;
 mod engine;
 mod error;
 mod generate;
+mod request;
+mod schedule;
 mod sequence;
+mod service;
 mod states;
 mod stop;
 mod weights;
@@ -38,6 +43,7 @@ pub use cera_arch::Pooling;
 pub use embed::Norm;
 pub use engine::{DEFAULT_CONTEXT, DEFAULT_MAX_ROWS, Engine, Options, Part, Want, tokenizer};
 pub use error::Error;
-pub use generate::{Event, Finish, Report, Request};
+pub use request::{Event, Finish, Logprobs, Report, Request, Token};
 pub use sequence::Sequence;
+pub use service::{Answer, Model, Reply, Service, ServiceOptions, Stats};
 pub use weights::Progress;

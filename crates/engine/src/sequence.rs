@@ -67,6 +67,18 @@ impl Sequence {
         Ok(common)
     }
 
+    /// Gives up all that the cache holds of the sequence: every token is pending again.
+    pub fn release(&mut self) {
+        self.states.release();
+        self.stored = 0;
+        self.table.shrink(0);
+    }
+
+    /// Blocks of the cache that the sequence holds.
+    pub fn blocks(&self) -> usize {
+        self.table.blocks().len()
+    }
+
     /// All tokens, stored and pending.
     pub fn tokens(&self) -> &[u32] {
         &self.tokens

@@ -18,6 +18,7 @@ pub(crate) const CHECKPOINTS: usize = 3;
 pub(crate) struct SlotPool {
     /// Whether the model has recurrent states.
     used: bool,
+    sequences: usize,
     free: Arc<Mutex<Free>>,
 }
 
@@ -50,12 +51,17 @@ impl SlotPool {
         let sequences = if used { sequences } else { 0 };
         let free =
             Free { own: ids(0, sequences), checkpoints: ids(sequences, Self::slots(sequences) - sequences) };
-        Self { used, free: Arc::new(Mutex::new(free)) }
+        Self { used, sequences, free: Arc::new(Mutex::new(free)) }
     }
 
     /// Slots that so many sequences need, with their checkpoints.
     pub fn slots(sequences: usize) -> usize {
         sequences.saturating_mul(1 + CHECKPOINTS)
+    }
+
+    /// For how many sequences there are slots; `None` where none are needed.
+    pub fn sequences(&self) -> Option<usize> {
+        self.used.then_some(self.sequences)
     }
 
     /// The states of a new sequence.
@@ -87,6 +93,14 @@ impl States {
             Some(seen) if seen == length => length,
             _ => self.checkpoints.last().map_or(0, |(at, _)| *at),
         }
+    }
+
+    /// Gives all slots back: the sequence begins anew.
+    pub fn release(&mut self) {
+        let mut free = self.pool.list();
+        free.own.extend(self.slot.take());
+        free.checkpoints.extend(self.checkpoints.drain(..).map(|(_, slot)| slot));
+        self.seen = Some(0);
     }
 
     /// The step failed, and with it the states. Gives how many positions can be gone back to.
@@ -144,9 +158,7 @@ impl States {
 
 impl Drop for States {
     fn drop(&mut self) {
-        let mut free = self.pool.list();
-        free.own.extend(self.slot.take());
-        free.checkpoints.extend(self.checkpoints.drain(..).map(|(_, slot)| slot));
+        self.release();
     }
 }
 

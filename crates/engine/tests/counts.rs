@@ -52,8 +52,8 @@ fn answer(engine: &mut Engine, sequence: &mut Sequence, request: &Request) -> (S
     let mut text = String::new();
     let report = engine
         .generate(sequence, request, &mut |event| {
-            if let Event::Text(piece) = event {
-                text.push_str(piece);
+            if let Event::Token(token) = event {
+                text.push_str(&token.text);
             }
             ControlFlow::Continue(())
         })
@@ -123,16 +123,15 @@ fn breaks_off_at_any_step_and_goes_on_from_there() {
     let mut sequence = engine.sequence();
     sequence.append(&ids("0123456789A")).unwrap();
     // In the prompt, ahead of its third step.
-    let stop_at = |event: Event<'_>, at: Event<'_>| {
-        if event == at { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    };
+    let flow = |end: bool| if end { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
     let at = Event::Prompt { done: 8, total: 11 };
-    let report = engine.generate(&mut sequence, &greedy(), &mut |e| stop_at(e, at)).unwrap();
+    let report = engine.generate(&mut sequence, &greedy(), &mut |e| flow(e == at)).unwrap();
     assert_eq!((report.finish, report.prompt_tokens, report.generated_tokens), (Finish::Cancelled, 8, 0));
     assert_eq!((report.first_token, sequence.stored()), (None, 8));
     // In the answer, at its second token.
-    let at = Event::Token(u32::from(b'C'));
-    let report = engine.generate(&mut sequence, &greedy(), &mut |e| stop_at(e, at)).unwrap();
+    let at = u32::from(b'C');
+    let is_at = |e| matches!(e, Event::Token(token) if token.id == at);
+    let report = engine.generate(&mut sequence, &greedy(), &mut |e| flow(is_at(e))).unwrap();
     assert_eq!((report.finish, report.reused_tokens, report.prompt_tokens), (Finish::Cancelled, 8, 3));
     assert_eq!(sequence.tokens(), ids("0123456789ABC"));
     let (text, report) = answer(&mut engine, &mut sequence, &Request { max_tokens: Some(2), ..greedy() });

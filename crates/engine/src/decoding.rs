@@ -1,0 +1,164 @@
+//! The part of a generation that knows nothing of the model: from logits to a token, to text, to the end.
+
+use cera_sample::{Params, Sampler};
+use cera_token::{Detokenizer, Shown, Tokenizer};
+
+use crate::stop::StopStrings;
+use crate::{Error, Finish, Logprobs, Request, Token, Want};
+
+/// One answer's state. Nothing in it depends on what else the model is busy with.
+pub(crate) struct Decoding {
+    choice: usize,
+    sampler: Sampler,
+    /// The choice is always the greatest logit, as the model gives it.
+    greedy: bool,
+    logprobs: Option<usize>,
+    limit: usize,
+    least: usize,
+    ignore_eog: bool,
+    tokenizer: Option<Tokenizer>,
+    detokenizer: Option<Detokenizer>,
+    stops: StopStrings,
+    generated: usize,
+}
+
+impl Decoding {
+    /// Answer number `choice` of a request, which goes on from `tokens`.
+    pub fn new(
+        request: &Request,
+        choice: usize,
+        tokenizer: Option<&Tokenizer>,
+        tokens: &[u32],
+    ) -> Result<Self, Error> {
+        request.check(tokenizer)?;
+        let seed = request.sampling.seed.wrapping_add(choice as u64);
+        let mut sampler = Sampler::new(Params { seed, ..request.sampling.clone() })?;
+        tokens.iter().for_each(|&token| sampler.accept(token));
+        Ok(Self {
+            choice,
+            sampler,
+            greedy: is_greedy(&request.sampling),
+            logprobs: request.logprobs,
+            limit: request.max_tokens.unwrap_or(usize::MAX),
+            least: request.min_tokens,
+            ignore_eog: request.ignore_eog,
+            tokenizer: tokenizer.cloned(),
+            detokenizer: tokenizer.map(|t| Detokenizer::new(t, Shown::Text)),
+            stops: StopStrings::new(&request.stop),
+            generated: 0,
+        })
+    }
+
+    /// Tokens generated so far.
+    pub fn generated(&self) -> usize {
+        self.generated
+    }
+
+    /// Which of the request's answers this is.
+    pub fn choice(&self) -> usize {
+        self.choice
+    }
+
+    /// What the next choice needs of the model's last row.
+    pub fn want(&self) -> Want {
+        // The backend's own choice is the same token, and spares the row of logits.
+        let own = self.greedy && self.logprobs.is_none() && !self.masks_eog();
+        match (self.limit, own) {
+            (0, _) => Want::Nothing,
+            (_, true) => Want::Token,
+            (_, false) => Want::Logits,
+        }
+    }
+
+    /// Why there is nothing to generate behind `length` tokens of at most `context`, where that is so from the start.
+    pub fn ended(&self, length: usize, context: usize) -> Option<Finish> {
+        if self.generated >= self.limit {
+            Some(Finish::Length)
+        } else if length >= context {
+            Some(Finish::Context)
+        } else {
+            None
+        }
+    }
+
+    /// The next token: from the most likely one and, where [`want`](Self::want) said so, the row of logits (`[vocabulary]`).
+    pub fn choose(&mut self, best: u32, logits: &mut [f32]) -> Result<(u32, Option<Logprobs>), Error> {
+        if self.want() != Want::Logits {
+            return Ok((best, None));
+        }
+        // Choosing changes the row, and whose probability is wanted shows behind it.
+        let raw = self.logprobs.map(|top| (top, logits.to_vec()));
+        if self.masks_eog() {
+            for &id in self.tokenizer.iter().flat_map(Tokenizer::eog) {
+                if let Some(logit) = logits.get_mut(id as usize) {
+                    *logit = f32::NEG_INFINITY;
+                }
+            }
+        }
+        let token = self.sampler.sample(logits)?;
+        Ok((token, raw.map(|(top, raw)| Logprobs::new(&raw, token, top))))
+    }
+
+    /// Takes the token that was chosen as the last of now `length` tokens. Gives it with its text, and why the answer ends
+    /// with it, where it does.
+    pub fn take(
+        &mut self,
+        id: u32,
+        logprobs: Option<Logprobs>,
+        length: usize,
+        context: usize,
+    ) -> Result<(Token, Option<Finish>), Error> {
+        let counts = self.generated >= self.least;
+        self.sampler.accept(id);
+        self.generated += 1;
+        let token = |text| Token { choice: self.choice, id, text, logprobs };
+        let (Some(tokenizer), Some(detokenizer)) = (&self.tokenizer, &mut self.detokenizer) else {
+            return Ok((token(String::new()), self.ended(length, context)));
+        };
+        let mut finish = if !self.ignore_eog && tokenizer.is_eog(id) { Some(Finish::Eog) } else { None };
+        let mut text = String::new();
+        if finish.is_none() {
+            // Rows of the output that only fill it up are no tokens, and have no text.
+            let known = (id as usize) < tokenizer.len();
+            let piece = if known { detokenizer.push(id)? } else { "" };
+            if counts {
+                let (out, stopped) = self.stops.push(piece);
+                text = out;
+                finish = stopped.then_some(Finish::Stop);
+            } else {
+                text.push_str(piece);
+            }
+        }
+        if finish.is_none() {
+            finish = if self.generated >= self.limit {
+                Some(Finish::Length)
+            } else if length >= context {
+                Some(Finish::Context)
+            } else {
+                None
+            };
+        }
+        if matches!(finish, Some(Finish::Eog | Finish::Length | Finish::Context)) {
+            // What was held back turns out to be no stop string, or the bytes of no character.
+            let (out, stopped) = self.stops.push(detokenizer.finish());
+            text.push_str(&out);
+            if stopped {
+                finish = Some(Finish::Stop);
+            } else {
+                text.push_str(&self.stops.finish());
+            }
+        }
+        Ok((token(text), finish))
+    }
+
+    /// Whether no token that ends an answer may be chosen yet.
+    fn masks_eog(&self) -> bool {
+        self.generated < self.least && !self.ignore_eog && self.tokenizer.is_some()
+    }
+}
+
+/// Whether the choice is always the greatest logit as the model gives it.
+fn is_greedy(p: &Params) -> bool {
+    let neutral = p.repeat_penalty == 1.0 && p.frequency_penalty == 0.0 && p.presence_penalty == 0.0;
+    p.temperature == 0.0 && (neutral || p.repeat_last_n == 0)
+}
