@@ -4,7 +4,7 @@
     convert_tiny.py SOURCE PRE_TOKENIZER MODEL_DIR [converter's own options]
 
 The converter knows a pre-tokenizer by a hash over the token ids of a sample text. A tokenizer trained here is in no such
-table, so its name is given instead. Families that come with SentencePiece take the tokenizer trained here too. Nothing else
+table, so its name is given instead. Families that come with SentencePiece, or with special tokens of their own, take the tokenizer trained here too. Nothing else
 is changed.
 """
 import runpy
@@ -30,6 +30,7 @@ def main():
         return self._set_vocab_gpt2()
 
     base.TextModel._set_vocab_sentencepiece = set_vocab
+    base.TextModel._set_vocab_glm = base.TextModel._set_vocab_gpt2
     sys.argv = [str(script), *options]
     runpy.run_path(str(script), run_name="__main__")
 

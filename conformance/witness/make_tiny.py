@@ -34,7 +34,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import numpy as np
 import torch
 import transformers
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
 from tiny_family import VOCAB
 from tiny_text import CHAT_TEMPLATE, CORPUS, PROMPT
@@ -134,7 +134,7 @@ def randomise(family, model, seed):
             parameter.copy_(value)
         # Some models keep what is learned otherwise in buffers.
         for name, buffer in model.named_buffers():
-            if name.endswith("e_score_correction_bias"):
+            if name.endswith(("e_score_correction_bias", "expert_bias")):
                 buffer.copy_(family.draw(name, torch.randn(buffer.shape, generator=generator, dtype=torch.float32)))
     model.tie_weights()
 
@@ -163,6 +163,16 @@ def save(family, model, folder):
     model.save_pretrained(folder)
     path = folder / "config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | family.saved, indent=1))
+    if family.predicts:
+        path = folder / "model.safetensors"
+        tensors = load_file(path)
+        last = model.config.num_hidden_layers - 1
+        block = {key: value for key, value in tensors.items() if f".layers.{last}." in key}
+        tensors |= {key.replace(f".{last}.", f".{last + 1}.", 1): value * 0.5 for key, value in block.items()}
+        width = model.config.hidden_size
+        joins = {"eh_proj": (width, 2 * width), "enorm": (width,), "hnorm": (width,), "shared_head.norm": (width,)}
+        tensors |= {f"model.layers.{last + 1}.{key}.weight": torch.ones(shape) for key, shape in joins.items()}
+        save_file(tensors, path, metadata={"format": "pt"})
     modules = []
     for i, matrix in enumerate(getattr(model, "dense", [])):
         name = f"{i + 2}_Dense"

@@ -40,6 +40,8 @@ class Family:
     saved: dict = field(default_factory=dict)  # entries that the saved configuration is to have
     dense: list = field(default_factory=list)  # widths of matrices behind an encoder (sentence-transformers' Dense)
     converter: list = field(default_factory=list)  # options of llama.cpp's converter
+    # A block that predicts a further token follows the others in the file. It is the last one's, and what joins it to them.
+    predicts: bool = False
     # Entries of config.json that transformers writes otherwise than the converter reads them.
     written: dict = field(default_factory=dict)
 

@@ -2,7 +2,7 @@
 //!
 //! Keys are those of llama.cpp's GGUF files (`gguf-py/gguf/constants.py`), each behind `ARCHITECTURE.`.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 use cera_gguf::{Gguf, Metadata, Value};
@@ -15,11 +15,12 @@ use crate::{Error, Pooling, deepseek2};
 pub(crate) struct Config<'a> {
     metadata: &'a Metadata,
     architecture: &'static str,
-    /// Whether the family read the keys of experts.
-    experts_read: Cell<bool>,
-    delta_nets_read: Cell<bool>,
-    /// Blocks, each of which has tensors in the file.
+    /// The keys that were read, without the architecture.
+    read: RefCell<BTreeSet<String>>,
+    /// Blocks that the plan is made of, each of which has tensors in the file.
     pub blocks: usize,
+    /// Blocks behind them that predict further tokens, and that nothing here reads (DeepSeek V3, arXiv:2412.19437).
+    pub predicting: usize,
     /// Elements of a row between blocks.
     pub width: usize,
     /// Positions that the model was trained for.
@@ -54,11 +55,9 @@ const NOT_SUPPORTED: &[(&str, f32)] = &[
     ("attention.temperature_length", 0.0),
     ("attention.temperature_scale", 0.0),
     ("attention.value_scale", 0.0),
-    ("attn_logit_softcapping", 0.0),
     ("embedding_length_per_layer_input", 0.0),
     ("hidden_activation", 0.0),
     ("hyper_connection.count", 0.0),
-    ("nextn_predict_layers", 0.0),
     ("num_loops", 0.0),
     ("rescale_every_n_layers", 0.0),
     ("rope.scaling.alpha", 0.0),
@@ -68,14 +67,14 @@ const NOT_SUPPORTED: &[(&str, f32)] = &[
     ("use_parallel_residual", 0.0),
 ];
 
-/// The same for models of experts, which families may read.
-const EXPERTS: &[(&str, f32)] =
-    &[("expert_count", 0.0), ("expert_used_count", 0.0), ("leading_dense_block_count", 0.0)];
-
-/// The same for hybrids with delta nets. Sections of the rope are for pictures: in text all have one position.
-const DELTA_NETS: &[(&str, f32)] = &[
+/// The same for keys that some families read. Sections of the rope are for pictures: in text all have one position.
+const OF_SOME: &[(&str, f32)] = &[
     ("attention.recurrent_layers", 0.0),
+    ("attn_logit_softcapping", 0.0),
+    ("expert_count", 0.0),
+    ("expert_used_count", 0.0),
     ("full_attention_interval", 0.0),
+    ("leading_dense_block_count", 0.0),
     ("rope.dimension_sections", 0.0),
 ];
 
@@ -85,9 +84,9 @@ impl<'a> Config<'a> {
         let mut c = Config {
             metadata: file.metadata(),
             architecture,
-            experts_read: Cell::new(false),
-            delta_nets_read: Cell::new(false),
+            read: RefCell::default(),
             blocks: 0,
+            predicting: 0,
             width: 0,
             context_length: 0,
             eps: 0.0,
@@ -99,7 +98,12 @@ impl<'a> Config<'a> {
             rope_scale: 1.0,
             yarn: None,
         };
-        c.blocks = c.count("block_count")?;
+        let all = c.count("block_count")?;
+        c.predicting = c.count_or_none("nextn_predict_layers")?.unwrap_or(0);
+        c.blocks = match all.checked_sub(c.predicting) {
+            Some(blocks) if blocks > 0 => blocks,
+            _ => return Err(c.value("nextn_predict_layers", c.predicting, format!("of {all} blocks"))),
+        };
         let present = blocks_present(file);
         if c.blocks > present {
             return Err(c.value(
@@ -244,6 +248,11 @@ impl<'a> Config<'a> {
         }
     }
 
+    /// Whether a tensor belongs to a block that predicts further tokens.
+    pub fn predicts(&self, tensor: &str) -> bool {
+        block_of(tensor).is_some_and(|n| (self.blocks..self.blocks + self.predicting).contains(&n))
+    }
+
     /// Whether a block attends: those with a recurrent state in its place have no key heads.
     pub fn attends(&self, block: usize) -> bool {
         self.kv_heads.get(block).is_some_and(|&heads| heads > 0)
@@ -312,7 +321,7 @@ impl<'a> Config<'a> {
         if let Some(Value::Array(_)) = self.metadata.get(&key) {
             let windowed = self.metadata.bools(&key)?.unwrap_or_default();
             self.whole_length(name, windowed.len())?;
-            return Ok(windowed.to_vec());
+            return Ok(windowed.iter().take(self.blocks).copied().collect());
         }
         let every = self.find_count(name)?.unwrap_or(default);
         Ok((1..=self.blocks).map(|n| !n.is_multiple_of(every)).collect())
@@ -321,7 +330,7 @@ impl<'a> Config<'a> {
     /// Refuses those of these keys that the file has with another value than the one beside them.
     pub fn refuse(&self, keys: &[(&str, f32)]) -> Result<(), Error> {
         for &(name, neutral) in keys {
-            let key = self.key(name);
+            let key = self.full(name);
             if self.metadata.get(&key).is_none() {
                 continue;
             }
@@ -338,32 +347,37 @@ impl<'a> Config<'a> {
 
     /// Which blocks attend in a hybrid with delta nets: the file's array of those that do not, or each `n`th.
     pub fn attending(&self) -> Result<Vec<bool>, Error> {
-        self.delta_nets_read.set(true);
+        self.heed("rope.dimension_sections");
         let name = "attention.recurrent_layers";
         let key = self.key(name);
         if let Some(Value::Array(_)) = self.metadata.get(&key) {
+            self.heed("full_attention_interval");
             let recurrent = self.metadata.bools(&key)?.unwrap_or_default();
             self.whole_length(name, recurrent.len())?;
-            return Ok(recurrent.iter().map(|recurrent| !recurrent).collect());
+            return Ok(recurrent.iter().take(self.blocks).map(|recurrent| !recurrent).collect());
         }
         let every = self.find_count("full_attention_interval")?.unwrap_or(4);
         Ok((1..=self.blocks).map(|n| n.is_multiple_of(every)).collect())
     }
 
-    /// The family reads the keys of experts itself.
-    pub fn experts_are_read(&self) {
-        self.experts_read.set(true);
+    /// Notes that the family heeds a key that has nothing to say of texts.
+    pub fn heed(&self, name: &str) {
+        self.key(name);
     }
 
-    /// Refuses keys of experts that the family did not read.
+    /// Refuses keys of some families that this one did not read.
     pub fn refuse_unread(&self) -> Result<(), Error> {
-        if !self.experts_read.get() {
-            self.refuse(EXPERTS)?;
-        }
-        if self.delta_nets_read.get() { Ok(()) } else { self.refuse(DELTA_NETS) }
+        let read = self.read.borrow().clone();
+        OF_SOME.iter().filter(|(name, _)| !read.contains(*name)).try_for_each(|&key| self.refuse(&[key]))
     }
 
+    /// The key of that name, which counts as read from here on.
     fn key(&self, name: &str) -> String {
+        self.read.borrow_mut().insert(name.to_owned());
+        self.full(name)
+    }
+
+    fn full(&self, name: &str) -> String {
         format!("{}.{name}", self.architecture)
     }
 
@@ -425,17 +439,20 @@ impl<'a> Config<'a> {
         };
         let numbers = self.metadata.u32s(&key)?.unwrap_or_default();
         self.whole_length(name, numbers.len())?;
-        if let Some(block) = numbers.iter().position(|&n| n == 0).filter(|_| !self.has_states()) {
+        if let Some(block) =
+            numbers.iter().take(self.blocks).position(|&n| n == 0).filter(|_| !self.has_states())
+        {
             return Err(self.value(name, 0, format!("that is of block {block}; it is to be greater than 0")));
         }
-        Ok(Some(numbers.iter().map(|&n| n as usize).collect()))
+        Ok(Some(numbers.iter().take(self.blocks).map(|&n| n as usize).collect()))
     }
 
     fn whole_length(&self, name: &str, len: usize) -> Result<(), Error> {
-        if len == self.blocks {
+        let all = self.blocks + self.predicting;
+        if len == all {
             return Ok(());
         }
-        let why = format!("it is to have one for each of {} blocks", self.blocks);
+        let why = format!("it is to have one for each of {all} blocks");
         Err(self.value(name, format!("an array of {len}"), why))
     }
 
@@ -448,8 +465,12 @@ impl<'a> Config<'a> {
     }
 }
 
+/// The number of the block that a tensor belongs to.
+fn block_of(tensor: &str) -> Option<usize> {
+    tensor.strip_prefix("blk.")?.split('.').next()?.parse().ok()
+}
+
 /// How many different `blk.N.` the file's tensors name.
 fn blocks_present(file: &Gguf) -> usize {
-    let number = |name: &str| name.strip_prefix("blk.")?.split('.').next()?.parse::<usize>().ok();
-    file.tensors().iter().filter_map(|t| number(&t.name)).collect::<BTreeSet<_>>().len()
+    file.tensors().iter().filter_map(|t| block_of(&t.name)).collect::<BTreeSet<_>>().len()
 }

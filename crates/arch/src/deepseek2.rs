@@ -24,7 +24,7 @@ pub(crate) fn build(c: &Config<'_>, tensors: &dyn Tensors) -> Result<Plan, Error
     let g = Graph::new(tensors, c.eps);
     if g.has("blk.0.attn_kv_b") {
         let why = "tensor `blk.0.attn_kv_b.weight` joins keys and values, as converters did until 2025: convert anew";
-        return Err(cera_plan::Error::Config(why.to_owned()).into());
+        g.fault(cera_plan::Error::Config(why.to_owned()));
     }
     let latent = c.count("attention.kv_lora_rank")?;
     let key = c.count("attention.key_length_mla")?;

@@ -51,7 +51,7 @@ impl Experts {
     /// Reads the keys of experts; `None` where the file has no experts. Blocks without experts are told by their tensors,
     /// which `leading_dense_block_count` and `interleave_moe_layer_step` have to agree with.
     pub fn read(c: &Config<'_>, choice: &Choice) -> Result<Option<Experts>, Error> {
-        c.experts_are_read();
+        ["expert_used_count", "leading_dense_block_count"].into_iter().for_each(|key| c.heed(key));
         let Some(count) = c.count_or_none("expert_count")? else {
             c.refuse(&[("expert_used_count", 0.0)])?;
             return Ok(None);

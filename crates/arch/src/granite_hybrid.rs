@@ -1,7 +1,8 @@
-//! Granite 4 (IBM 2025), dense: blocks of Mamba-2's mixer and of attention, with Granite's multipliers.
+//! Granite 4 (IBM 2025), dense or of experts: blocks of Mamba-2's mixer and of attention, with Granite's multipliers.
 
 use cera_plan::{Act, Graph, Plan, Rope, RopeStyle, Tensors};
 
+use crate::feed_forward::{Experts, SOFTMAX, feed_forward};
 use crate::ssm::Mamba2;
 use crate::{Error, config::Config};
 
@@ -10,6 +11,7 @@ pub(crate) fn build(c: &Config<'_>, tensors: &dyn Tensors) -> Result<Plan, Error
     let mixer = Mamba2::read(c)?;
     let attention_scale = c.positive("attention.scale")?.unwrap_or(1.0 / (c.head_dim as f32).sqrt());
     c.refuse(&[("attention.sliding_window", 0.0), ("final_logit_softcapping", 0.0)])?;
+    let experts = Experts::read(c, &SOFTMAX)?;
     let residual = c.positive("residual_scale")?.unwrap_or(1.0);
     let has_rope = c.flag("rope.scaling.finetuned")?.unwrap_or(true);
 
@@ -35,8 +37,7 @@ pub(crate) fn build(c: &Config<'_>, tensors: &dyn Tensors) -> Result<Plan, Error
         x = g.add(x, g.scale(l.linear(h, out), residual));
 
         let h = l.rms_norm(x, "ffn_norm");
-        let h = g.glu(l.linear(h, "ffn_gate"), l.linear(h, "ffn_up"), Act::Silu);
-        x = g.add(x, g.scale(l.linear(h, "ffn_down"), residual));
+        x = g.add(x, g.scale(feed_forward(&g, &l, n, h, Act::Silu, experts.as_ref()), residual));
     }
     let x = g.rms_norm(x, "output_norm");
     let logits = g.linear(x, if g.has("output") { "output" } else { "token_embd" });

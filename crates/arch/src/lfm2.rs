@@ -1,11 +1,22 @@
-//! LFM2 (Liquid AI 2025, arXiv:2511.23404): blocks of gated short convolutions, and some of attention.
+//! LFM2 (Liquid AI 2025, arXiv:2511.23404), dense or of experts: blocks of gated short convolutions, and some of attention.
 
-use cera_plan::{Act, Graph, Plan, RopeStyle, Tensors};
+use cera_plan::{Act, Graph, Plan, RopeStyle, Scoring, Tensors};
 
+use crate::feed_forward::{Choice, Experts, SOFTMAX, feed_forward};
 use crate::{Error, config::Config};
 
-/// Records the model.
+/// Records the dense model.
 pub(crate) fn build(c: &Config<'_>, tensors: &dyn Tensors) -> Result<Plan, Error> {
+    build_with(c, tensors, None)
+}
+
+/// Records the model of experts, which are judged by sigmoids.
+pub(crate) fn build_moe(c: &Config<'_>, tensors: &dyn Tensors) -> Result<Plan, Error> {
+    let experts = Experts::read(c, &Choice { scoring: Scoring::Sigmoid, ..SOFTMAX })?;
+    build_with(c, tensors, experts.as_ref())
+}
+
+fn build_with(c: &Config<'_>, tensors: &dyn Tensors, experts: Option<&Experts>) -> Result<Plan, Error> {
     c.refuse(&[("attention.sliding_window", 0.0)])?;
     let taps = c.count("shortconv.l_cache")?;
     let attention_scale = 1.0 / (c.head_dim as f32).sqrt();
@@ -31,8 +42,7 @@ pub(crate) fn build(c: &Config<'_>, tensors: &dyn Tensors) -> Result<Plan, Error
         }
         x = g.add(x, l.linear(h, out));
         let h = l.rms_norm(x, "ffn_norm");
-        let h = g.glu(l.linear(h, "ffn_gate"), l.linear(h, "ffn_up"), Act::Silu);
-        x = g.add(x, l.linear(h, "ffn_down"));
+        x = g.add(x, feed_forward(&g, &l, n, h, Act::Silu, experts));
     }
     // The last norm, by the name that the files give it.
     let x = g.rms_norm(x, "token_embd_norm");

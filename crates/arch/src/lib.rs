@@ -10,7 +10,7 @@ mod deepseek2;
 mod error;
 mod falcon_h1;
 mod feed_forward;
-mod gemma3;
+mod gemma;
 mod gpt_oss;
 mod granite_hybrid;
 mod lfm2;
@@ -27,7 +27,7 @@ pub use pooling::Pooling;
 use std::collections::HashSet;
 
 use cera_gguf::Gguf;
-use cera_plan::{Asked, Plan, RopeStyle, TensorShape, Tensors};
+use cera_plan::{Asked, Plan, RopeStyle, Scoring, TensorShape, Tensors};
 use config::Config;
 use feed_forward::{Choice, SOFTMAX};
 use llama::{Family, LLAMA, QueryNorms};
@@ -39,15 +39,21 @@ type Build = fn(&Config<'_>, &dyn Tensors) -> Result<Plan, Error>;
 const TABLE: &[(&str, Build)] = &[
     ("bert", bert::build),
     (deepseek2::NAME, deepseek2::build),
-    ("gemma-embedding", gemma3::encoder),
+    ("gemma-embedding", gemma::encoder),
     ("falcon-h1", falcon_h1::build),
-    ("gemma3", gemma3::build),
+    ("gemma", gemma::build1),
+    ("gemma2", gemma::build2),
+    ("gemma3", gemma::build3),
+    ("glm4moe", |c, t| {
+        llama::build(c, t, &Family { second_norm: "post_attention_norm", experts: Some(JUDGED), ..HALVED })
+    }),
     ("gpt-oss", gpt_oss::build),
     ("ernie4_5-moe", |c, t| llama::build(c, t, &Family { window: false, ..LLAMA })),
     ("granite", |c, t| llama::build(c, t, &Family { window: false, scales: true, experts: None, ..LLAMA })),
     ("granitemoe", |c, t| llama::build(c, t, &Family { window: false, scales: true, ..LLAMA })),
     ("granitehybrid", granite_hybrid::build),
     ("lfm2", lfm2::build),
+    ("lfm2moe", lfm2::build_moe),
     ("llama", |c, t| llama::build(c, t, &LLAMA)),
     ("mamba", mamba::build),
     ("mamba2", mamba::build2),
@@ -64,6 +70,8 @@ const TABLE: &[(&str, Build)] = &[
         llama::build(c, t, &Family { query_norms, experts: Some(SOFTMAX), ..HALVED })
     }),
     ("qwen35", qwen35::build),
+    ("qwen35moe", qwen35::build_moe),
+    ("qwen3next", qwen35::build_next),
     ("smollm3", |c, t| {
         llama::build(c, t, &Family { no_rope_every: Some(4), window: false, experts: None, ..LLAMA })
     }),
@@ -74,6 +82,9 @@ const HALVED: Family = Family { style: RopeStyle::Halved, window: false, experts
 
 /// Experts by softmax, whose weights are left as they are.
 const UNEVEN: Choice = Choice { normalised: false, ..SOFTMAX };
+
+/// Experts by sigmoids (GLM 4.5, arXiv:2508.06471).
+const JUDGED: Choice = Choice { scoring: Scoring::Sigmoid, ..SOFTMAX };
 
 /// A checkpoint's model.
 #[derive(Clone, PartialEq, Debug)]
@@ -126,7 +137,9 @@ pub fn build_pooled(file: &Gguf, pooling: Option<Pooling>) -> Result<Model, Erro
     config.refuse_unread()?;
     let plan = plan?;
     let used: HashSet<&str> = plan.weights.iter().map(|w| w.name.as_str()).collect();
-    let unneeded = |name: &str| pooling.is_some() && HEADS.iter().any(|head| name.starts_with(head));
+    let unneeded = |name: &str| {
+        config.predicts(name) || pooling.is_some() && HEADS.iter().any(|head| name.starts_with(head))
+    };
     let unused = file.tensors().iter().find(|t| !used.contains(t.name.as_str()) && !unneeded(&t.name));
     if let Some(unused) = unused {
         return Err(Error::Unused { architecture, tensor: unused.name.clone() });

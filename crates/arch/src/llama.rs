@@ -1,4 +1,4 @@
-//! Llama and its kin: Mistral, Mixtral, Qwen 2 and 3, SmolLM 2 and 3, Granite, OLMoE, ERNIE 4.5, dense or of experts.
+//! Llama and its kin: Mistral, Mixtral, Qwen 2 and 3, SmolLM 2 and 3, Granite, OLMoE, ERNIE 4.5, GLM 4.5, dense or of experts.
 //!
 //! Llama: Touvron et al. 2023, arXiv:2302.13971. What most of the others add shows in the file itself: biases beside
 //! the matrices (Qwen 2), a norm of each head (Qwen 3), divisors of the rope's frequencies (Llama 3). The rest is
@@ -16,6 +16,8 @@ pub(crate) struct Family {
     pub style: RopeStyle,
     /// Norms of queries and keys.
     pub query_norms: QueryNorms,
+    /// The name of the norm between attention and what follows it.
+    pub second_norm: &'static str,
     /// How experts are chosen, where the file may have them.
     pub experts: Option<Choice>,
     /// Every how many blocks one goes without positions (SmolLM 3, after arXiv:2501.18795).
@@ -41,6 +43,7 @@ pub(crate) enum QueryNorms {
 pub(crate) const LLAMA: Family = Family {
     style: RopeStyle::Interleaved,
     query_norms: QueryNorms::Found,
+    second_norm: "ffn_norm",
     experts: Some(SOFTMAX),
     no_rope_every: None,
     window: true,
@@ -106,7 +109,7 @@ pub(crate) fn build(c: &Config<'_>, tensors: &dyn Tensors, family: &Family) -> R
         }
         x = g.add(x, g.scale(l.linear(h, "attn_output"), scales.residual));
 
-        let h = l.rms_norm(x, "ffn_norm");
+        let h = l.rms_norm(x, family.second_norm);
         let y = feed_forward(&g, &l, n, h, Act::Silu, experts.as_ref());
         x = g.add(x, g.scale(y, scales.residual));
     }

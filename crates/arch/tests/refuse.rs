@@ -29,12 +29,17 @@ impl File {
         f.set("attention.layer_norm_rms_epsilon", Value::F32(1e-5));
         f.tensor("token_embd.weight", &[32, 10]);
         f.tensor("output_norm.weight", &[32]);
-        let norms = ["attn_norm", if architecture == "gpt-oss" { "post_attention_norm" } else { "ffn_norm" }];
+        let second = match architecture {
+            "gpt-oss" | "glm4moe" => "post_attention_norm",
+            _ => "ffn_norm",
+        };
+        let norms = ["attn_norm", second];
         let norms = norms.into_iter();
         let (post, head): (&[&str], &[&str]) = match architecture {
             "gemma3" | "gemma-embedding" => {
                 (&["post_attention_norm", "post_ffw_norm"], &["attn_q_norm", "attn_k_norm"])
             }
+            "gemma2" => (&["post_attention_norm", "post_ffw_norm"], &[]),
             "qwen3" | "qwen3moe" | "olmoe" => (&[], &["attn_q_norm", "attn_k_norm"]),
             _ => (&[], &[]),
         };
@@ -165,7 +170,8 @@ fn accepted(architecture: &'static str, change: impl FnOnce(&mut File)) -> Model
 }
 
 /// Architectures with tensors of their own, which the tests of fixtures build.
-const RECURRENT: [&str; 6] = ["falcon-h1", "granitehybrid", "lfm2", "mamba", "mamba2", "qwen35"];
+const RECURRENT: [&str; 9] =
+    ["falcon-h1", "granitehybrid", "lfm2", "lfm2moe", "mamba", "mamba2", "qwen35", "qwen35moe", "qwen3next"];
 
 #[test]
 fn sizes_of_recurrent_states() {
@@ -388,6 +394,9 @@ fn what_changes_the_meaning_is_never_ignored() {
         f.set("leading_dense_block_count", 1u32)
     });
     refused(&["llama.attn_logit_softcapping", "50"], |f| f.set("attn_logit_softcapping", 50f32));
+    refused_of("gemma3", &["gemma3.attn_logit_softcapping", "50"], |f| {
+        f.set("attn_logit_softcapping", 50f32)
+    });
     refused(&["llama.attention.causal", "false"], |f| f.set("attention.causal", false));
     refused_of("bert", &["bert.attention.causal", "true"], |f| f.set("attention.causal", true));
     refused(&["llama.pooling_type", "4"], |f| f.set("pooling_type", 4u32));
@@ -445,8 +454,41 @@ fn windows_and_ropes_go_where_the_file_says() {
     });
     assert_eq!(windows(&model), [Some(64), None]);
     assert_eq!(ropes(&model), [(1e4, 1.0), (1e4, 1.0), (1e6, 0.125), (1e6, 0.125)]);
+    // The second generation has windows in every other block, and one rope.
+    let model = accepted("gemma2", |f| f.set("rope.freq_base", 1e6f32));
+    assert_eq!(windows(&model), [Some(4096), None]);
+    assert!(ropes(&model).iter().all(|&rope| rope == (1e6, 1.0)));
+    refused_of("gemma", &["gemma.attention.sliding_window", "64"], |f| {
+        f.set("attention.sliding_window", 64u32);
+    });
     // Without positions at all.
     assert_eq!(ropes(&accepted("granite", |f| f.set("rope.scaling.finetuned", false))), []);
+}
+
+#[test]
+fn blocks_that_predict_further_tokens_are_left_out() {
+    let expected = accepted("glm4moe", |_| {});
+    let further = |f: &mut File| {
+        f.set("block_count", 3u32);
+        f.set("nextn_predict_layers", 1u32);
+        f.tensor("blk.2.attn_q.weight", &[32, 32]);
+        f.tensor("blk.2.nextn.eh_proj.weight", &[64, 32]);
+    };
+    assert_eq!(accepted("glm4moe", further), expected);
+    // Arrays may have numbers of theirs too; the file may lack their tensors.
+    let model = accepted("glm4moe", |f| {
+        further(f);
+        f.tensors.retain(|t| !t.0.starts_with("blk.2."));
+        f.set("attention.head_count_kv", Value::Array(Array::U32(vec![2, 2, 0])));
+    });
+    assert_eq!(model, expected);
+    refused_of("glm4moe", &["blk.3.attn_q.weight"], |f| {
+        further(f);
+        f.tensor("blk.3.attn_q.weight", &[32, 32]);
+    });
+    refused_of("glm4moe", &["glm4moe.nextn_predict_layers", "2", "of 2 blocks"], |f| {
+        f.set("nextn_predict_layers", 2u32);
+    });
 }
 
 /// Makes both blocks mixtures of four experts, two of which a row takes.
