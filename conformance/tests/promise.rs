@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use std::thread;
 use std::time::Duration;
 
-use cera::{Answer, Engine, Event, Options, Request, Service, ServiceOptions};
+use cera::{Answer, Engine, Event, Options, Request, Sequence, Service, ServiceOptions};
 use cera_conformance::Fixture;
 use cera_cpu::{Cpu, Options as CpuOptions};
 use cera_sample::Params;
@@ -39,6 +39,8 @@ const SEEDS: u64 = 20;
 struct Cache {
     /// Tokens that it has room for.
     tokens: usize,
+    /// Whether prompts that begin alike share it.
+    prefixes: bool,
 }
 
 fn engine(family: &str, options: &Options<'_>) -> Engine {
@@ -67,7 +69,8 @@ fn requests(vocabulary: usize) -> Vec<(Vec<u32>, Request)> {
             ..Params::default()
         };
         let sampling = if i.is_multiple_of(2) { Params::greedy() } else { sampled };
-        let longest = if i.is_multiple_of(3) { (CONTEXT - prompt.len()).min(120) } else { 20 };
+        // Long answers to short prompts outgrow the room that was there when they began.
+        let longest = if prompt.len() < 30 { 180 } else { 8 };
         (prompt, Request { sampling, max_tokens: Some(1 + random.below(longest)), ..Request::default() })
     };
     (0..REQUESTS).map(request).collect()
@@ -94,7 +97,8 @@ fn keeps_the_promise(family: &str, caches: &[Cache]) {
     for &cache in caches {
         let options =
             Options { sequences: 12, cache_tokens: Some(cache.tokens), max_rows: 96, ..Options::default() };
-        let service = Service::start(engine(family, &options), ServiceOptions::default()).unwrap();
+        let service = ServiceOptions { prefix_cache: cache.prefixes, ..ServiceOptions::default() };
+        let service = Service::start(engine(family, &options), service).unwrap();
         for seed in 0..SEEDS {
             let mut random = Random(seed);
             let mut answers = Vec::new();
@@ -123,12 +127,78 @@ fn keeps_the_promise(family: &str, caches: &[Cache]) {
         let stats = service.stats();
         println!("{family}, {cache:?}: {stats:?}");
         assert_eq!((stats.failed, stats.running, stats.blocks_used), (0, 0, 0));
+        assert_eq!(stats.prefix_hits > 0, cache.prefixes, "{stats:?}");
         assert_eq!(stats.preemptions > 0, cache.tokens < 12 * CONTEXT, "{stats:?}");
     }
 }
 
-/// Plenty, and so little that sequences are preempted all the time.
-const CACHES: [Cache; 2] = [Cache { tokens: 12 * CONTEXT }, Cache { tokens: CONTEXT + 128 }];
+/// Timelines that grow, fork, go back, share beginnings and go on: at each place the answer is that of a sequence which was
+/// made of the same tokens at once, in an engine of its own.
+fn timelines(family: &str) {
+    let options =
+        Options { sequences: 6, cache_tokens: Some(4 * CONTEXT), max_rows: 80, ..Options::default() };
+    let mut engine = engine(family, &options);
+    let mut other = self::engine(family, &Options::default());
+    let vocabulary = engine.vocabulary();
+    let mut random = Random(7);
+    let mut timelines: Vec<Sequence> = Vec::new();
+    let (mut reused, mut forked) = (0, 0);
+    for round in 0..250 {
+        if timelines.len() < 2 || timelines.len() < 5 && random.below(8) == 0 {
+            timelines.push(engine.sequence());
+        }
+        let (count, at) = (timelines.len(), random.below(timelines.len()));
+        let timeline = &mut timelines[at];
+        let length = timeline.tokens().len();
+        match random.below(7) {
+            0 if length > 0 => timeline.rewind(random.below(length)),
+            1 if count < 5 => {
+                let fork = engine.fork(timeline).unwrap();
+                timelines.push(fork);
+                forked += 1;
+            }
+            2 => drop(timelines.remove(at)),
+            3 if length > 0 => {
+                // Gone, kept, and begun anew.
+                engine.keep(timeline).unwrap();
+                let mut again = engine.sequence();
+                again.append(timeline.tokens()).unwrap();
+                *timeline = again;
+                reused += engine.reuse(timeline).unwrap();
+            }
+            _ if length + 60 < CONTEXT => {
+                let more = 1 + random.below(50);
+                let more: Vec<u32> = (0..more).map(|_| random.below(vocabulary) as u32).collect();
+                timeline.append(&more).unwrap();
+                let prompt = timeline.tokens().to_vec();
+                let sampling = Params { temperature: 1.0, seed: round, ..Params::default() };
+                let request = Request { sampling, max_tokens: Some(4), ..Request::default() };
+                engine.generate(timeline, &request, &mut |_| ControlFlow::Continue(())).unwrap();
+                let expected = alone(&mut other, &prompt, &request);
+                assert_eq!(timeline.tokens()[prompt.len()..], expected, "{family}, round {round}");
+            }
+            _ => {}
+        }
+    }
+    assert!(reused > 100 && forked > 10, "{reused} tokens were reused, {forked} forks");
+    drop(timelines);
+    assert_eq!(engine.free_blocks(), engine.blocks());
+}
+
+#[test]
+fn timelines_fork_and_go_back() {
+    for family in ["llama", "gemma3", "lfm2", "mamba2", "qwen35"] {
+        timelines(family);
+    }
+}
+
+/// Plenty, and so little that sequences are preempted all the time; without and with shared beginnings.
+const CACHES: [Cache; 4] = [
+    Cache { tokens: 12 * CONTEXT, prefixes: false },
+    Cache { tokens: CONTEXT + 128, prefixes: false },
+    Cache { tokens: 12 * CONTEXT, prefixes: true },
+    Cache { tokens: CONTEXT + 128, prefixes: true },
+];
 
 #[test]
 fn full_attention() {

@@ -11,6 +11,7 @@ use cera_plan::Plan;
 use cera_token::Tokenizer;
 
 use crate::blocks::BlockPool;
+use crate::prefix::PrefixTree;
 use crate::states::SlotPool;
 use crate::weights::FileWeights;
 use crate::{Error, Progress, Sequence};
@@ -71,6 +72,7 @@ pub struct Engine {
     tokenizer: Option<Tokenizer>,
     pub(crate) pool: BlockPool,
     slots: SlotPool,
+    pub(crate) prefixes: PrefixTree,
     context: usize,
     max_rows: usize,
     vocabulary: usize,
@@ -148,12 +150,15 @@ impl Engine {
                 "the tokenizer has {tokens} tokens, but the model knows only {vocabulary}"
             )));
         }
+        let pool = BlockPool::new(u32::try_from(kv.blocks).unwrap_or(u32::MAX));
+        let slots = SlotPool::new(!plan.states.is_empty(), options.sequences);
         Ok(Self {
             backend: backend.name(),
             loaded: loaded?,
             tokenizer,
-            pool: BlockPool::new(u32::try_from(kv.blocks).unwrap_or(u32::MAX)),
-            slots: SlotPool::new(!plan.states.is_empty(), options.sequences),
+            prefixes: PrefixTree::new(&pool, slots.kept()),
+            pool,
+            slots,
             context,
             max_rows: kv.max_rows,
             vocabulary,
@@ -183,14 +188,15 @@ impl Engine {
     /// [`Error::Backend`]. The sequences' tokens stay pending then.
     pub fn step(&mut self, parts: &mut [Part<'_>]) -> Result<&mut StepOutput, Error> {
         self.check(parts)?;
-        let needed = parts.iter().map(|p| p.sequence.table.missing(p.end())).sum();
-        let free = self.pool.free();
-        if needed > free {
-            return Err(Error::Blocks { needed, free });
-        }
+        self.make_room(parts.iter().map(Part::missing).sum())?;
         for p in parts.iter_mut() {
-            let end = p.end();
+            let (stored, end) = (p.sequence.stored(), p.end());
             p.sequence.table.grow(end)?;
+            if p.sequence.table.shares_next(stored)
+                && let Some(copy) = p.sequence.table.own_next(stored)?
+            {
+                self.loaded.copy_blocks(&[copy])?;
+            }
             if let Some(copy) = p.sequence.states.prepare(p.sequence.stored())? {
                 self.loaded.copy_slots(&[copy])?;
             }
@@ -226,6 +232,19 @@ impl Engine {
         Ok(&mut self.out)
     }
 
+    /// Sees to it that so many blocks are free, at the cost of what only the tree of prefixes holds.
+    fn make_room(&mut self, needed: usize) -> Result<(), Error> {
+        let free = self.pool.free();
+        if needed <= free {
+            return Ok(());
+        }
+        if needed > self.free_blocks() {
+            return Err(Error::Blocks { needed, free: self.free_blocks() });
+        }
+        self.prefixes.evict(needed - free);
+        Ok(())
+    }
+
     /// What the last step gave.
     pub fn output(&mut self) -> &mut StepOutput {
         &mut self.out
@@ -244,9 +263,7 @@ impl Engine {
             return Err(Error::Request("a step needs a sequence".into()));
         }
         for p in parts {
-            if !p.sequence.table.pool().is(&self.pool) {
-                return Err(Error::Request("a sequence belongs to another engine".into()));
-            }
+            self.is_ours(p.sequence)?;
             let pending = p.sequence.pending().len();
             if p.rows == 0 || p.rows > pending {
                 let rows = p.rows;
@@ -306,9 +323,14 @@ impl Engine {
         self.pool.size()
     }
 
-    /// Blocks that no sequence holds.
+    /// Blocks that no sequence holds. Some of them may hold beginnings of former ones; they give way.
     pub fn free_blocks(&self) -> usize {
-        self.pool.free()
+        self.pool.free() + self.pool.idle()
+    }
+
+    /// Blocks that no sequence holds, but which hold beginnings of former ones.
+    pub fn kept_blocks(&self) -> usize {
+        self.pool.idle()
     }
 
     /// The most sequences that may have begun at a time: a model with recurrent states has room for so many. `None`: as
@@ -319,7 +341,7 @@ impl Engine {
 
     /// Positions of the cache that no sequence holds.
     pub fn free_positions(&self) -> usize {
-        self.pool.free() * BLOCK
+        self.free_blocks() * BLOCK
     }
 
     /// Bytes of the weights, as the file stores them.
@@ -337,6 +359,12 @@ impl Part<'_> {
     /// Positions that the sequence takes in the cache once the step is done.
     fn end(&self) -> usize {
         self.sequence.stored().saturating_add(self.rows)
+    }
+
+    /// Blocks that the sequence lacks for the step.
+    fn missing(&self) -> usize {
+        let table = &self.sequence.table;
+        table.missing(self.end()) + usize::from(table.shares_next(self.sequence.stored()))
     }
 }
 
@@ -409,7 +437,7 @@ mod tests {
         let shape = |context, sequences| kv_shape(context, &Options { sequences, ..Options::default() });
         assert_eq!(
             shape(BLOCK, 1).unwrap(),
-            KvShape { ty: KvType::F16, blocks: 1, max_rows: BLOCK, slots: 4 }
+            KvShape { ty: KvType::F16, blocks: 1, max_rows: BLOCK, slots: 6 }
         );
         assert_eq!(shape(BLOCK + 1, 3).unwrap().blocks, 6);
         assert!(shape(usize::MAX, 2).is_err());

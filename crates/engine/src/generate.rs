@@ -109,7 +109,7 @@ impl Engine {
         let total = sequence.pending().len();
         loop {
             let left = sequence.pending().len();
-            let rows = left.min(self.max_rows());
+            let rows = sequence.cut(left.min(self.max_rows()));
             if rows == 0 {
                 return Ok(ControlFlow::Continue(()));
             }

@@ -1,5 +1,7 @@
 //! A timeline of tokens and the part of it that the cache holds.
 
+use cera_backend::{BLOCK, BlockId};
+
 use crate::Error;
 use crate::blocks::BlockTable;
 use crate::states::States;
@@ -11,6 +13,8 @@ use crate::states::States;
 pub struct Sequence {
     tokens: Vec<u32>,
     stored: usize,
+    /// Others have begun with so many of the same tokens: those of a model with recurrent states are worth a copy there.
+    known: usize,
     pub(crate) table: BlockTable,
     pub(crate) states: States,
     context: usize,
@@ -19,7 +23,7 @@ pub struct Sequence {
 
 impl Sequence {
     pub(crate) fn new(table: BlockTable, states: States, context: usize, vocabulary: usize) -> Self {
-        Self { tokens: Vec::new(), stored: 0, table, states, context, vocabulary }
+        Self { tokens: Vec::new(), stored: 0, known: 0, table, states, context, vocabulary }
     }
 
     /// Adds tokens at the end. They go through the model with the next steps.
@@ -70,8 +74,41 @@ impl Sequence {
     /// Gives up all that the cache holds of the sequence: every token is pending again.
     pub fn release(&mut self) {
         self.states.release();
-        self.stored = 0;
+        (self.stored, self.known) = (0, 0);
         self.table.shrink(0);
+    }
+
+    /// Begins with what the tree of prefixes has: blocks that hold its first tokens, of which `known` are known. States
+    /// are the caller's matter.
+    pub(crate) fn begin(&mut self, blocks: &[BlockId], known: usize) {
+        self.table.share(blocks);
+        self.stored = blocks.len() * BLOCK;
+        self.known = known;
+    }
+
+    /// The first `count` tokens, where they are stored, and the states.
+    pub(crate) fn kept_parts(&mut self, count: usize) -> (&[u32], &mut BlockTable, &States) {
+        (self.tokens.get(..count).unwrap_or_default(), &mut self.table, &self.states)
+    }
+
+    /// A sequence of the same tokens over the same blocks, with states of its own.
+    pub(crate) fn fork(&self, states: States) -> Self {
+        let mut table = self.table.pool().table();
+        table.share(self.table.blocks());
+        let &Self { stored, known, context, vocabulary, .. } = self;
+        Self { tokens: self.tokens.clone(), stored, known, table, states, context, vocabulary }
+    }
+
+    /// How many of the next `rows` tokens to take into a step. Fewer where a model with recurrent states is to have a copy
+    /// of them on the way, which can only be made at the end of a step: at the last end of a block, and where other
+    /// sequences went on differently.
+    pub(crate) fn cut(&self, rows: usize) -> usize {
+        if !self.states.used() {
+            return rows;
+        }
+        let last = self.tokens.len().saturating_sub(1) / BLOCK * BLOCK;
+        let ends = [self.known, last].into_iter().filter(|&end| end > self.stored);
+        ends.map(|end| end - self.stored).fold(rows, usize::min)
     }
 
     /// Blocks of the cache that the sequence holds.
@@ -113,8 +150,6 @@ impl Sequence {
 
 #[cfg(test)]
 mod tests {
-    use cera_backend::BLOCK;
-
     use super::*;
     use crate::blocks::BlockPool;
     use crate::states::SlotPool;

@@ -13,6 +13,9 @@ use crate::Error;
 /// Checkpoints that a sequence keeps at most.
 pub(crate) const CHECKPOINTS: usize = 3;
 
+/// Copies that the tree of prefixes has room for, per sequence.
+const KEPT: usize = 2;
+
 /// The free slots of a model, shared by its sequences.
 #[derive(Clone, Debug)]
 pub(crate) struct SlotPool {
@@ -49,14 +52,20 @@ impl SlotPool {
     pub fn new(used: bool, sequences: usize) -> Self {
         let ids = |from: usize, count: usize| (from..from + count).rev().map(|i| SlotId(i as u32)).collect();
         let sequences = if used { sequences } else { 0 };
-        let free =
-            Free { own: ids(0, sequences), checkpoints: ids(sequences, Self::slots(sequences) - sequences) };
+        let free = Free { own: ids(0, sequences), checkpoints: ids(sequences, CHECKPOINTS * sequences) };
         Self { used, sequences, free: Arc::new(Mutex::new(free)) }
     }
 
     /// Slots that so many sequences need, with their checkpoints.
     pub fn slots(sequences: usize) -> usize {
-        sequences.saturating_mul(1 + CHECKPOINTS)
+        sequences.saturating_mul(1 + CHECKPOINTS + KEPT)
+    }
+
+    /// The slots of the tree of prefixes; `None` where none are needed.
+    pub fn kept(&self) -> Option<Vec<SlotId>> {
+        let first = self.sequences * (1 + CHECKPOINTS);
+        let ids = first..first + self.sequences * KEPT;
+        self.used.then(|| ids.map(|i| SlotId(i as u32)).collect())
     }
 
     /// For how many sequences there are slots; `None` where none are needed.
@@ -101,6 +110,44 @@ impl States {
         free.own.extend(self.slot.take());
         free.checkpoints.extend(self.checkpoints.drain(..).map(|(_, slot)| slot));
         self.seen = Some(0);
+    }
+
+    /// Whether the model has recurrent states.
+    pub fn used(&self) -> bool {
+        self.pool.used
+    }
+
+    /// The copies that there are: positions seen, ascending, and where.
+    pub fn checkpoints(&self) -> &[(usize, SlotId)] {
+        &self.checkpoints
+    }
+
+    /// Begins behind `at` positions, with the states in `from`. Gives the copy to make before anything else happens.
+    ///
+    /// # Errors
+    /// [`Error::Slots`] where other sequences have all slots.
+    pub fn start(&mut self, at: usize, from: SlotId) -> Result<Copy, Error> {
+        self.release();
+        let slot = self.pool.list().own.pop().ok_or(Error::Slots)?;
+        (self.slot, self.seen) = (Some(slot), Some(at));
+        Ok((from, slot))
+    }
+
+    /// The same states for another sequence behind `stored` positions, which these states have seen or have a copy of.
+    /// Gives the copy to make before anything else happens.
+    ///
+    /// # Errors
+    /// [`Error::Slots`] where other sequences have all slots.
+    pub fn fork(&self, stored: usize) -> Result<(States, Option<Copy>), Error> {
+        let mut states = self.pool.states();
+        if !self.pool.used || stored == 0 {
+            return Ok((states, None));
+        }
+        let seen = self.slot.filter(|_| self.seen == Some(stored));
+        let copy = self.checkpoints.iter().find(|(at, _)| *at == stored).map(|(_, slot)| *slot);
+        let from = seen.or(copy).ok_or(Error::Slots)?;
+        let copy = states.start(stored, from)?;
+        Ok((states, Some(copy)))
     }
 
     /// The step failed, and with it the states. Gives how many positions can be gone back to.
@@ -216,6 +263,25 @@ mod tests {
     }
 
     #[test]
+    fn a_fork_has_states_of_its_own() {
+        let pool = SlotPool::new(true, 3);
+        let mut a = pool.states();
+        step(&mut a, 0, 64);
+        step(&mut a, 64, 70);
+        let (mut b, copy) = a.fork(70).unwrap();
+        assert_eq!(copy, Some((SlotId(0), SlotId(1))));
+        assert_eq!(step(&mut b, 70, 71), [None, None]);
+        // Where only a copy is left, from there.
+        a.rewind(66);
+        let (b2, copy) = a.fork(64).unwrap();
+        assert_eq!(copy, Some((SlotId(3), SlotId(2))));
+        assert!(matches!(a.fork(64), Err(Error::Slots)));
+        drop(b2);
+        assert_eq!(b.start(32, SlotId(9)).unwrap().0, SlotId(9));
+        assert_eq!(a.fork(0).unwrap().1, None);
+    }
+
+    #[test]
     fn slots_go_back_to_the_pool() {
         let pool = SlotPool::new(true, 2);
         let (mut a, mut b, mut c) = (pool.states(), pool.states(), pool.states());
@@ -226,7 +292,8 @@ mod tests {
         assert_eq!(step(&mut c, 0, BLOCK).map(|c| c.map(|(from, _)| from)), [None, Some(0)]);
         drop((b, c));
         let free = pool.list();
-        let mut all: Vec<u32> = free.own.iter().chain(&free.checkpoints).map(|s| s.0).collect();
+        let kept = pool.kept().unwrap();
+        let mut all: Vec<u32> = free.own.iter().chain(&free.checkpoints).chain(&kept).map(|s| s.0).collect();
         all.sort_unstable();
         assert_eq!(all, (0..SlotPool::slots(2) as u32).collect::<Vec<_>>());
     }

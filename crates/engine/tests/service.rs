@@ -187,6 +187,46 @@ fn several_choices_are_those_of_single_requests_with_the_next_seeds() {
 }
 
 #[test]
+fn a_prompt_that_begins_like_a_former_one_goes_on_from_there() {
+    let service = start(&Options { sequences: 2, ..Options::default() }, ServiceOptions::default());
+    let shared = vec![97; 5 * BLOCK];
+    let ask = |end: &str| {
+        let prompt = [&shared[..], &ids(end)].concat();
+        read(service.submit(prompt, greedy()).unwrap())
+    };
+    let (_, text, report) = ask("W");
+    assert_eq!((text.as_str(), report.reused_tokens, report.prompt_tokens), ("XYZ", 0, 5 * BLOCK + 1));
+    let (_, text, report) = ask("xU");
+    assert_eq!((text.as_str(), report.reused_tokens, report.prompt_tokens), ("VWXYZ", 5 * BLOCK, 2));
+    let stats = service.stats();
+    assert_eq!((stats.prefix_hits, stats.reused_tokens), (1, 5 * BLOCK as u64));
+    // Several answers read their prompt once.
+    let before = service.stats().prompt_tokens;
+    let prompt = vec![98; 3 * BLOCK + 1];
+    let answer = service.submit(prompt, Request { choices: 4, max_tokens: Some(2), ..greedy() }).unwrap();
+    let reports =
+        answer.filter_map(|e| if let Event::Done(r) = e.unwrap() { Some(r.reused_tokens) } else { None });
+    let mut reused: Vec<usize> = reports.collect();
+    reused.sort_unstable();
+    assert_eq!(reused, [0, 3 * BLOCK, 3 * BLOCK, 3 * BLOCK]);
+    assert_eq!(service.stats().prompt_tokens - before, 3 * BLOCK as u64 + 4);
+    service.drain().recv_blocking().unwrap();
+    let stats = service.stats();
+    assert!(stats.blocks_used == 0 && stats.blocks_kept >= 8, "{stats:?}");
+}
+
+#[test]
+fn without_the_cache_of_prefixes_nothing_is_kept() {
+    let options = ServiceOptions { prefix_cache: false, ..ServiceOptions::default() };
+    let service = start(&Options::default(), options);
+    for _ in 0..2 {
+        let (_, _, report) = read(service.submit(vec![97; 3 * BLOCK], endless(3)).unwrap());
+        assert_eq!((report.reused_tokens, report.prompt_tokens), (0, 3 * BLOCK));
+    }
+    assert_eq!((service.stats().blocks_kept, service.stats().prefix_hits), (0, 0));
+}
+
+#[test]
 fn least_tokens_stop_strings_and_probabilities() {
     let service = start(&Options::default(), ServiceOptions::default());
     // The token that ends the turn is ruled out for so long, and what comes in its place is the next best.

@@ -31,11 +31,13 @@ pub struct ServiceOptions {
     pub rows: Option<usize>,
     /// How long a request that finds no room in the cache may be overtaken by smaller ones.
     pub patience: Duration,
+    /// Whether prompts that begin like former ones go on from what the cache still holds of those.
+    pub prefix_cache: bool,
 }
 
 impl Default for ServiceOptions {
     fn default() -> Self {
-        Self { queue: 256, running: 64, rows: None, patience: Duration::from_secs(2) }
+        Self { queue: 256, running: 64, rows: None, patience: Duration::from_secs(2), prefix_cache: true }
     }
 }
 
@@ -84,8 +86,10 @@ pub struct Stats {
     pub queued: usize,
     /// Answers that have begun. One that was preempted counts too.
     pub running: usize,
-    /// Blocks of the cache that are held.
+    /// Blocks of the cache that answers hold.
     pub blocks_used: usize,
+    /// Blocks of the cache that hold beginnings of former answers, and are free for others.
+    pub blocks_kept: usize,
     /// Blocks of the cache in all, of [`BLOCK`](cera_backend::BLOCK) positions each.
     pub blocks_total: usize,
     /// Steps of the model.
@@ -94,6 +98,8 @@ pub struct Stats {
     pub prompt_tokens: u64,
     /// Tokens of prompts that the cache held already.
     pub reused_tokens: u64,
+    /// Answers that found the beginning of their prompt in the cache.
+    pub prefix_hits: u64,
     /// Tokens generated.
     pub generated_tokens: u64,
     /// How often an answer gave up its blocks for another.

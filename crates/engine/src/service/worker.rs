@@ -15,15 +15,20 @@ use crate::{Engine, Error, Event, Finish, Part, Report, Sequence, Want};
 pub(super) struct Worker {
     engine: Engine,
     policy: Policy,
+    prefix_cache: bool,
     shared: Arc<Shared>,
     /// In order of arrival.
     jobs: Vec<Job>,
     start: Instant,
     stats: Stats,
+    /// Requests that came so far.
+    requests: u64,
 }
 
 /// One answer in the making.
 struct Job {
+    /// The number of the request.
+    request: u64,
     sequence: Sequence,
     decoding: Decoding,
     events: Sender<Result<Event, Error>>,
@@ -35,8 +40,8 @@ struct Job {
     admitted: Option<Instant>,
     prompt_end: Option<Instant>,
     first_token: Option<Instant>,
-    /// It ended, and is to be let go.
-    over: bool,
+    /// How it ended, where it did: it is to be let go, and then told.
+    ending: Option<Result<Event, Error>>,
 }
 
 /// Says that the thread has ended, however it did.
@@ -58,7 +63,17 @@ impl Worker {
         let policy = Policy { rows, running, patience: options.patience };
         let stats = Stats { blocks_total: engine.blocks(), ..Stats::default() };
         shared.lock().stats = stats;
-        Self { engine, policy, shared, jobs: Vec::new(), start: Instant::now(), stats }
+        let prefix_cache = options.prefix_cache;
+        Self {
+            engine,
+            policy,
+            prefix_cache,
+            shared,
+            jobs: Vec::new(),
+            start: Instant::now(),
+            stats,
+            requests: 0,
+        }
     }
 
     /// Until no handle is left and all is done.
@@ -67,7 +82,13 @@ impl Worker {
         while self.take_in() {
             self.let_go_of_cancelled();
             self.step();
-            self.jobs.retain(|job| !job.over);
+            let ended = self.let_go(|job| job.ending.is_some());
+            // Who hears of the end finds it in the statistics, and the blocks free.
+            self.publish(&mut Arc::clone(&self.shared).lock());
+            for (events, ending) in ended.into_iter().filter_map(|job| Some((job.events, job.ending?))) {
+                // Nobody may wait for it any more.
+                let _ = events.try_send(ending);
+            }
         }
     }
 
@@ -102,12 +123,14 @@ impl Worker {
         let waiting = self.jobs.iter().filter(|job| job.admitted.is_none()).count();
         self.stats.running = self.jobs.len() - waiting;
         self.stats.blocks_used = self.stats.blocks_total - self.engine.free_blocks();
+        self.stats.blocks_kept = self.engine.kept_blocks();
         inbox.queued = waiting + inbox.submissions.iter().map(|s| s.request.choices).sum::<usize>();
         inbox.stats = self.stats;
     }
 
     /// Makes jobs of a request.
     fn begin(&mut self, s: Submission) {
+        self.requests += 1;
         for choice in 0..s.request.choices {
             match self.job(&s, choice) {
                 Ok(job) => self.jobs.push(job),
@@ -126,6 +149,7 @@ impl Worker {
         sequence.append(&s.prompt)?;
         Ok(Job {
             decoding: Decoding::new(&s.request, choice, self.engine.tokenizer().ok(), &s.prompt)?,
+            request: self.requests,
             sequence,
             events: s.events.clone(),
             prompt: s.prompt.len(),
@@ -135,50 +159,53 @@ impl Worker {
             admitted: None,
             prompt_end: None,
             first_token: None,
-            over: false,
+            ending: None,
         })
     }
 
     fn let_go_of_cancelled(&mut self) {
-        let before = self.jobs.len();
-        self.jobs.retain(|job| !job.events.is_closed());
-        self.stats.cancelled += (before - self.jobs.len()) as u64;
+        let cancelled = self.let_go(|job| job.events.is_closed());
+        self.stats.cancelled += cancelled.len() as u64;
+    }
+
+    /// Lets go of jobs, and keeps what the cache holds of them.
+    fn let_go(&mut self, gone: impl Fn(&Job) -> bool) -> Vec<Job> {
+        let mut jobs: Vec<Job> = self.jobs.extract_if(.., |job| gone(job)).collect();
+        for job in &mut jobs {
+            keep(&mut self.engine, self.prefix_cache, &mut job.sequence);
+            job.sequence.release();
+        }
+        jobs
     }
 
     fn step(&mut self) {
-        let works: Vec<Work> = self.jobs.iter().map(|job| job.work(self.start)).collect();
+        let considered = self.considered();
+        let works: Vec<Work> = considered.iter().filter_map(|&i| self.work(i)).collect();
         let step = self.policy.step(&works, self.engine.free_blocks(), self.start.elapsed());
-        for &i in &step.preempt {
-            let Some(job) = self.jobs.get_mut(i) else { continue };
-            job.sequence.release();
-            job.running = false;
-            self.stats.preemptions += 1;
+        let job = |&i: &usize| considered.get(i).copied();
+        for i in step.preempt.iter().filter_map(job) {
+            self.preempt(i);
         }
-        for &i in &step.admit {
-            let Some(job) = self.jobs.get_mut(i) else { continue };
-            job.running = true;
-            if job.admitted.is_none() {
-                job.admitted = Some(Instant::now());
-                job.reused = job.sequence.stored();
-                self.stats.admitted += 1;
-                self.stats.reused_tokens += job.reused as u64;
-            }
+        for i in step.admit.iter().filter_map(job) {
+            self.admit(i);
         }
         let mut taking: Vec<(&mut Job, usize)> = Vec::with_capacity(step.rows.len());
-        let mut rows = step.rows.iter().peekable();
+        let mut rows = step.rows.iter().filter_map(|(i, rows)| Some((job(i)?, *rows))).peekable();
         for (i, job) in self.jobs.iter_mut().enumerate() {
-            if let Some((_, rows)) = rows.next_if(|(at, _)| *at == i) {
-                taking.push((job, *rows));
+            if let Some((_, rows)) = rows.next_if(|(at, _)| *at == i).filter(|_| job.ending.is_none()) {
+                let rows = rows.min(job.sequence.pending().len());
+                taking.push((job, rows));
+            }
+        }
+        for (job, rows) in &mut taking {
+            *rows = job.sequence.cut(*rows);
+            job.tell_prompt();
+            if *rows > 1 || job.prompt_end.is_none() {
+                self.stats.prompt_tokens += *rows as u64;
             }
         }
         if taking.is_empty() {
             return;
-        }
-        for (job, rows) in &taking {
-            job.tell_prompt();
-            if job.prompt_end.is_none() {
-                self.stats.prompt_tokens += *rows as u64;
-            }
         }
         let wants: Vec<Want> = taking.iter().map(|(job, rows)| job.want(*rows)).collect();
         let parts = taking.iter_mut().zip(&wants);
@@ -195,6 +222,12 @@ impl Worker {
                 });
                 // Its memory is for the next step.
                 *self.engine.output() = out;
+                for (job, rows) in &mut taking {
+                    // A prompt was read: those who wait with the same one need not read it again.
+                    if *rows > 1 && job.sequence.pending().len() <= 1 {
+                        keep(&mut self.engine, self.prefix_cache, &mut job.sequence);
+                    }
+                }
             }
             Err(error) => {
                 let counts: Vec<usize> = taking.iter().map(|(_, rows)| *rows).collect();
@@ -206,6 +239,67 @@ impl Worker {
                     }
                 }
             }
+        }
+    }
+
+    /// Jobs that may take part, in order of arrival. Several answers to one prompt share what the first of them has stored,
+    /// so the others wait until it has read the prompt.
+    fn considered(&self) -> Vec<usize> {
+        let mut reading = None;
+        let waits = |(i, job): (usize, &Job)| {
+            if job.decoding.choice() == 0 {
+                reading = job.prompt_end.is_none().then_some(job.request);
+                return Some(i);
+            }
+            (!self.prefix_cache || reading != Some(job.request)).then_some(i)
+        };
+        self.jobs.iter().enumerate().filter_map(waits).collect()
+    }
+
+    /// A job as the policy sees it.
+    fn work(&self, i: usize) -> Option<Work> {
+        let job = self.jobs.get(i)?;
+        let table = &job.sequence.table;
+        let mut work = Work {
+            arrived: job.arrived.saturating_duration_since(self.start),
+            tokens: job.sequence.tokens().len(),
+            stored: job.sequence.stored(),
+            blocks: table.blocks().len(),
+            own: table.pool().own(table),
+            running: job.running,
+        };
+        if !job.running && self.prefix_cache && i < LOOKED_UP {
+            let found = self.engine.reusable(&job.sequence);
+            (work.stored, work.blocks) = (found.tokens, found.in_use);
+        }
+        Some(work)
+    }
+
+    fn preempt(&mut self, i: usize) {
+        let Some(job) = self.jobs.get_mut(i) else { return };
+        keep(&mut self.engine, self.prefix_cache, &mut job.sequence);
+        job.sequence.release();
+        job.running = false;
+        self.stats.preemptions += 1;
+    }
+
+    fn admit(&mut self, i: usize) {
+        let Some(job) = self.jobs.get_mut(i) else { return };
+        job.running = true;
+        let first = job.admitted.is_none();
+        job.admitted.get_or_insert_with(Instant::now);
+        if self.prefix_cache
+            && let Err(error) = self.engine.reuse(&mut job.sequence)
+        {
+            job.fail(error);
+            self.stats.failed += 1;
+            return;
+        }
+        if first {
+            job.reused = job.sequence.stored();
+            self.stats.admitted += 1;
+            self.stats.reused_tokens += job.reused as u64;
+            self.stats.prefix_hits += u64::from(job.reused > 0);
         }
     }
 
@@ -233,6 +327,18 @@ impl Worker {
                 let _ = job.reply.try_send(result);
             }
         }
+    }
+}
+
+/// How many of the jobs are looked up in the tree of prefixes before each step. Those behind them hardly begin next; if one
+/// does, it is taken to need all of its blocks, which is only careful.
+const LOOKED_UP: usize = 64;
+
+/// Keeps what the cache holds of a sequence for others.
+fn keep(engine: &mut Engine, prefix_cache: bool, sequence: &mut Sequence) {
+    if prefix_cache {
+        // Where a copy cannot be made the backend is broken, and the next step says so.
+        let _ = engine.keep(sequence);
     }
 }
 
@@ -279,18 +385,6 @@ fn step_error(error: &Error) -> Error {
 }
 
 impl Job {
-    fn work(&self, start: Instant) -> Work {
-        let blocks = self.sequence.blocks();
-        Work {
-            arrived: self.arrived.saturating_duration_since(start),
-            tokens: self.sequence.tokens().len(),
-            stored: self.sequence.stored(),
-            blocks,
-            own: blocks,
-            running: self.running,
-        }
-    }
-
     /// What the job wants of a step in which it has so many rows.
     fn want(&self, rows: usize) -> Want {
         if rows == self.sequence.pending().len() { self.decoding.want() } else { Want::Nothing }
@@ -309,8 +403,7 @@ impl Job {
     }
 
     fn fail(&mut self, error: Error) {
-        let _ = self.events.try_send(Err(error));
-        self.over = true;
+        self.ending = Some(Err(error));
     }
 
     /// All tokens went through the model: the next one, or the end.
@@ -326,8 +419,7 @@ impl Job {
             Ok(None) => {}
             Ok(Some(finish)) => {
                 stats.finished += 1;
-                self.tell(Event::Done(self.report(finish, load_time)));
-                self.over = true;
+                self.ending = Some(Ok(Event::Done(self.report(finish, load_time))));
             }
             Err(error) => {
                 stats.failed += 1;
