@@ -6,13 +6,16 @@
 
 mod drawn;
 mod encoded;
+mod folders;
 mod measure;
 mod support;
 
 pub use encoded::{encoded, is_matrix};
+pub use folders::{Converted, ConvertedTensor, DrawnTensor, FolderFixture};
 pub use measure::{best, kl_divergence, mean_kl_divergence, perplexity};
 pub use support::support;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::error::Error;
 use std::path::{Path, PathBuf};
@@ -20,7 +23,7 @@ use std::path::{Path, PathBuf};
 use cera_backend::{
     BLOCK, Backend, BlockId, KvShape, KvType, Loaded, Rows, SampleRow, SeqRows, SlotId, StepOutput, Weights,
 };
-use cera_gguf::Gguf;
+use cera_gguf::{Checkpoint, Gguf};
 use cera_plan::{Plan, Wt, fuse};
 use cera_token::Special;
 use serde::Deserialize;
@@ -28,21 +31,27 @@ use serde::Deserialize;
 /// Any failure of a test's preparation.
 pub type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
-/// A plan's weights as slices of a file.
+/// A plan's weights as rows of a checkpoint's tensors.
 pub struct FileWeights<'a> {
-    /// The file.
-    pub file: &'a Gguf,
-    /// The plan, made of that file.
+    /// The checkpoint.
+    pub file: &'a dyn Checkpoint,
+    /// The plan, made of that checkpoint.
     pub plan: &'a Plan,
 }
 
 impl Weights for FileWeights<'_> {
-    fn bytes(&self, w: Wt) -> std::result::Result<&[u8], cera_backend::Error> {
+    fn bytes(&self, w: Wt) -> std::result::Result<Cow<'_, [u8]>, cera_backend::Error> {
         let weight = &self.plan.weights[w.index()];
         let row = weight.ty.row_bytes(weight.cols).unwrap_or(0);
-        let bytes = self.file.tensor(&weight.name).map(|t| self.file.tensor_bytes(t)).unwrap_or_default();
-        let rows = bytes.get(weight.first_row * row..(weight.first_row + weight.rows) * row);
-        rows.ok_or_else(|| cera_backend::Error::Weights(format!("tensor `{}` is not there", weight.name)))
+        let fault = |what: String| cera_backend::Error::Weights(format!("tensor `{}`: {what}", weight.name));
+        let t = self.file.tensor(&weight.name).ok_or_else(|| fault("not there".into()))?;
+        let all = self.file.rows(t, 0, t.rows()).map_err(|e| fault(e.to_string()))?;
+        let range = weight.first_row * row..(weight.first_row + weight.rows) * row;
+        let short = || fault("too short".into());
+        Ok(match all {
+            Cow::Borrowed(all) => Cow::Borrowed(all.get(range).ok_or_else(short)?),
+            Cow::Owned(all) => Cow::Owned(all.get(range).ok_or_else(short)?.to_vec()),
+        })
     }
 }
 
@@ -80,7 +89,7 @@ impl Runner {
     /// Whatever planning and loading say.
     pub fn load(
         backend: &mut dyn Backend,
-        file: &Gguf,
+        file: &dyn Checkpoint,
         cache: KvType,
         positions: usize,
         max_rows: usize,
@@ -94,7 +103,7 @@ impl Runner {
     /// Whatever loading says.
     pub fn load_plan(
         backend: &mut dyn Backend,
-        file: &Gguf,
+        file: &dyn Checkpoint,
         plan: Plan,
         cache: KvType,
         positions: usize,

@@ -1,6 +1,7 @@
 //! Mixtures of experts alone, in every way that they are stored and chosen: near the reference, and with the same bits
 //! however many rows a step has, on any threads and instructions.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use cera_backend::{
@@ -48,8 +49,8 @@ impl Tensors for Checkpoint {
 struct Stored<'a>(&'a Checkpoint, &'a Plan);
 
 impl Weights for Stored<'_> {
-    fn bytes(&self, w: Wt) -> Result<&[u8], Error> {
-        Ok(&self.0.0[&self.1.weights[w.index()].name].1)
+    fn bytes(&self, w: Wt) -> Result<Cow<'_, [u8]>, Error> {
+        Ok(Cow::Borrowed(&self.0.0[&self.1.weights[w.index()].name].1))
     }
 }
 

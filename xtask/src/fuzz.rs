@@ -15,8 +15,9 @@ struct Target {
     max_len: usize,
 }
 
-const TARGETS: [Target; 4] = [
+const TARGETS: [Target; 5] = [
     Target { name: "gguf", seeds: "crates/token/tests/data/gguf", extension: "gguf", max_len: 20_000 },
+    Target { name: "safetensors", seeds: "fuzz/seeds/safetensors", extension: "folder", max_len: 8_000 },
     Target { name: "tokenizer_json", seeds: "fuzz/seeds/tokenizer_json", extension: "json", max_len: 8_000 },
     Target { name: "text", seeds: "conformance/text", extension: "txt", max_len: 2_000 },
     Target { name: "template", seeds: "fuzz/seeds/template", extension: "jinja", max_len: 4_000 },

@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 
-use cera_gguf::{Gguf, Metadata, Value};
+use cera_gguf::{Checkpoint, Metadata, Value};
 use cera_plan::{Attention, Rope, RopeStyle};
 
 use crate::yarn::Scaling;
@@ -80,7 +80,7 @@ const OF_SOME: &[(&str, f32)] = &[
 
 impl<'a> Config<'a> {
     /// Reads and checks what all families share.
-    pub fn read(file: &'a Gguf, architecture: &'static str, encoder: bool) -> Result<Self, Error> {
+    pub fn read(file: &'a dyn Checkpoint, architecture: &'static str, encoder: bool) -> Result<Self, Error> {
         let mut c = Config {
             metadata: file.metadata(),
             architecture,
@@ -471,6 +471,6 @@ fn block_of(tensor: &str) -> Option<usize> {
 }
 
 /// How many different `blk.N.` the file's tensors name.
-fn blocks_present(file: &Gguf) -> usize {
+fn blocks_present(file: &dyn Checkpoint) -> usize {
     file.tensors().iter().filter_map(|t| block_of(&t.name)).collect::<BTreeSet<_>>().len()
 }

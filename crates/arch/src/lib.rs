@@ -26,7 +26,7 @@ pub use pooling::Pooling;
 
 use std::collections::HashSet;
 
-use cera_gguf::Gguf;
+use cera_gguf::Checkpoint;
 use cera_plan::{Asked, Plan, RopeStyle, Scoring, TensorShape, Tensors};
 use config::Config;
 use feed_forward::{Choice, SOFTMAX};
@@ -114,7 +114,7 @@ pub fn architectures() -> impl Iterator<Item = &'static str> {
 ///
 /// # Errors
 /// [`Error`]: the file is of no known architecture, or its numbers and tensors do not make such a model.
-pub fn build(file: &Gguf) -> Result<Model, Error> {
+pub fn build(file: &dyn Checkpoint) -> Result<Model, Error> {
     build_pooled(file, None)
 }
 
@@ -122,7 +122,7 @@ pub fn build(file: &Gguf) -> Result<Model, Error> {
 ///
 /// # Errors
 /// As [`build`].
-pub fn build_pooled(file: &Gguf, pooling: Option<Pooling>) -> Result<Model, Error> {
+pub fn build_pooled(file: &dyn Checkpoint, pooling: Option<Pooling>) -> Result<Model, Error> {
     let found: &str = file.metadata().need("general.architecture")?;
     let Some(&(architecture, build)) = TABLE.iter().find(|(name, _)| *name == found) else {
         let supported = architectures().collect::<Vec<_>>().join(", ");
@@ -147,9 +147,9 @@ pub fn build_pooled(file: &Gguf, pooling: Option<Pooling>) -> Result<Model, Erro
     Ok(Model { plan, architecture, context_length: config.context_length, pooling })
 }
 
-/// The tensors of a GGUF file, as a graph asks for them.
+/// The tensors of a checkpoint, as a graph asks for them.
 struct FileTensors<'a> {
-    file: &'a Gguf,
+    file: &'a dyn Checkpoint,
     asked: Asked,
 }
 

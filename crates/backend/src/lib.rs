@@ -12,6 +12,7 @@ pub use error::Error;
 pub use reference::{LoadedReference, Reference, Trace};
 pub use slots::{SlotId, Slots};
 
+use std::borrow::Cow;
 use std::ops::Range;
 
 use cera_plan::{Fused, Plan, Wt};
@@ -61,9 +62,9 @@ pub struct KvShape {
 
 /// Where the bytes of a plan's weights are while a backend loads.
 pub trait Weights: Sync {
-    /// The bytes of a weight as stored: `weight.rows` rows of whole blocks. An error says that the file
-    /// changed since it was opened.
-    fn bytes(&self, w: Wt) -> Result<&[u8], Error>;
+    /// The bytes of a weight: `weight.rows` rows of whole blocks, borrowed where they are stored like this, made for the
+    /// call where not. An error says that the file changed since it was opened, or why they cannot be made.
+    fn bytes(&self, w: Wt) -> Result<Cow<'_, [u8]>, Error>;
     /// The backend holds its own copy now; the source may let go of the pages.
     fn release(&self, _w: Wt) {}
 }

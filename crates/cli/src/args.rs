@@ -11,7 +11,7 @@ use crate::failure::Failure;
 /// Which model, and how it is loaded.
 #[derive(Args, Clone, Debug)]
 pub struct ModelArgs {
-    /// The model: a path to a GGUF file, or a short name (`cera list` shows them).
+    /// The model: a path to a GGUF file or a Hugging Face folder, or a short name (`cera list` shows them).
     #[arg(short, long, env = "CERA_MODEL")]
     pub model: String,
     /// What the model runs on. `reference` is slow and exact: it defines what is right.

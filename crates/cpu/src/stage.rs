@@ -264,14 +264,14 @@ impl Stages {
                 Some(layout) => {
                     let (own, others) = rest.split_at_mut(layout.bytes());
                     rest = others;
-                    if !layout.pack(bytes, own) {
+                    if !layout.pack(&bytes, own) {
                         let (name, n) = (&spec.name, bytes.len());
                         return Err(Error::Weights(format!("tensor `{name}`: {n} bytes cannot be packed")));
                     }
                 }
                 None => {
                     vector = vec![0.0; spec.rows * spec.cols];
-                    cera_quant::decode(spec.ty, bytes, &mut vector)
+                    cera_quant::decode(spec.ty, &bytes, &mut vector)
                         .map_err(|e| Error::Weights(format!("tensor `{}`: {e}", spec.name)))?;
                 }
             }

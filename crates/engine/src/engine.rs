@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use cera_arch::Pooling;
 use cera_backend::{BLOCK, Backend, KvShape, KvType, Loaded, Rows, SampleRow, SeqRows, StepOutput};
-use cera_gguf::{Gguf, Metadata};
+use cera_convert::Source;
+use cera_gguf::Metadata;
 use cera_plan::Plan;
 use cera_token::Tokenizer;
 
@@ -65,7 +66,7 @@ impl Default for Options<'_> {
 
 /// A loaded model.
 pub struct Engine {
-    file: Gguf,
+    source: Source,
     plan: Plan,
     backend: &'static str,
     pub(crate) loaded: Box<dyn Loaded>,
@@ -105,29 +106,29 @@ pub enum Want {
 }
 
 impl Engine {
-    /// Opens a GGUF file and loads it into a backend.
+    /// Opens a GGUF file or a Hugging Face folder and loads it into a backend.
     ///
     /// # Errors
     /// Whatever is wrong with the file, its architecture, its tokenizer or the options, in one sentence that
     /// names it.
     pub fn load(path: &Path, backend: Box<dyn Backend>, options: &Options<'_>) -> Result<Self, Error> {
         let start = Instant::now();
-        let mut engine = Self::from_file(Gguf::open(path)?, backend, options)?;
+        let mut engine = Self::from_source(Source::open(path)?, backend, options)?;
         engine.load_time = start.elapsed();
         Ok(engine)
     }
 
-    /// Loads an open file into a backend.
+    /// Loads an open model into a backend.
     ///
     /// # Errors
     /// As [`load`](Self::load).
-    pub fn from_file(
-        file: Gguf,
+    pub fn from_source(
+        source: Source,
         mut backend: Box<dyn Backend>,
         options: &Options<'_>,
     ) -> Result<Self, Error> {
         let start = Instant::now();
-        let model = cera_arch::build_pooled(&file, options.pooling)?;
+        let model = cera_arch::build_pooled(source.checkpoint(), options.pooling)?;
         let pooling = model.pooling;
         let plan = cera_plan::fuse(model.plan, &|op| backend.takes(op));
         let context = context(options.context, model.context_length)?;
@@ -139,8 +140,9 @@ impl Engine {
         // The tokenizer of a small model takes as long as its weights: one thread each.
         let (tokenizer, loaded) = thread::scope(|scope| {
             let tokenizer =
-                scope.spawn(|| if options.text { tokenizer(file.metadata(), options.pre) } else { Ok(None) });
-            let loaded = backend.load(&FileWeights::new(&file, &plan, options.progress), &plan, &kv);
+                scope.spawn(|| if options.text { source.tokenizer(options.pre) } else { Ok(None) });
+            let weights = FileWeights::new(source.checkpoint(), &plan, options.progress);
+            let loaded = backend.load(&weights, &plan, &kv);
             (tokenizer.join(), loaded)
         });
         let tokenizer = tokenizer.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
@@ -165,7 +167,7 @@ impl Engine {
             pooling,
             out: StepOutput::default(),
             load_time: start.elapsed(),
-            file,
+            source,
             plan,
         })
     }
@@ -290,7 +292,7 @@ impl Engine {
 
     /// The file's keys and values.
     pub fn metadata(&self) -> &Metadata {
-        self.file.metadata()
+        self.source.checkpoint().metadata()
     }
 
     /// The plan as the backend runs it.
@@ -365,17 +367,6 @@ impl Part<'_> {
     fn missing(&self) -> usize {
         let table = &self.sequence.table;
         table.missing(self.end()) + usize::from(table.shares_next(self.sequence.stored()))
-    }
-}
-
-/// The tokenizer of a file, with another pre-tokenizer where `pre` names one; `None` where the file has none.
-///
-/// # Errors
-/// [`Error::File`] and [`Error::Token`] for a tokenizer that cannot be used.
-pub fn tokenizer(metadata: &Metadata, pre: Option<&str>) -> Result<Option<Tokenizer>, Error> {
-    match metadata.str("tokenizer.ggml.model")? {
-        None | Some("no_vocab" | "none") => Ok(None),
-        Some(_) => Ok(Some(Tokenizer::from_gguf(metadata, pre)?)),
     }
 }
 

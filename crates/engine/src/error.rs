@@ -7,6 +7,9 @@ pub enum Error {
     /// The file cannot be read, or is not what it claims to be.
     #[error(transparent)]
     File(#[from] cera_gguf::Error),
+    /// The folder cannot be read, or holds no model that can be translated.
+    #[error(transparent)]
+    Folder(cera_convert::Error),
     /// The file's architecture or its tensors cannot be run.
     #[error(transparent)]
     Arch(#[from] cera_arch::Error),
@@ -69,4 +72,14 @@ pub enum Error {
     /// The request contradicts itself.
     #[error("{0}")]
     Request(String),
+}
+
+impl From<cera_convert::Error> for Error {
+    fn from(error: cera_convert::Error) -> Self {
+        match error {
+            cera_convert::Error::File(error) => Self::File(error),
+            cera_convert::Error::Token(error) => Self::Token(error),
+            error => Self::Folder(error),
+        }
+    }
 }

@@ -42,8 +42,9 @@ mod stop;
 mod weights;
 
 pub use cera_arch::Pooling;
+pub use cera_convert::{Source, tokenizer};
 pub use embed::Norm;
-pub use engine::{DEFAULT_CONTEXT, DEFAULT_MAX_ROWS, Engine, Options, Part, Want, tokenizer};
+pub use engine::{DEFAULT_CONTEXT, DEFAULT_MAX_ROWS, Engine, Options, Part, Want};
 pub use error::Error;
 pub use request::{Event, Finish, Logprobs, Report, Request, Token};
 pub use sequence::Sequence;

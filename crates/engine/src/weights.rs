@@ -1,9 +1,10 @@
-//! A plan's weights as slices of the mapped file.
+//! A plan's weights as rows of the model's tensors.
 
+use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cera_backend::{Error, Weights};
-use cera_gguf::Gguf;
+use cera_gguf::Checkpoint;
 use cera_plan::{Plan, Wt};
 
 /// Told how much of the weights the backend has taken, after each of them: bytes taken, and bytes in all. Called
@@ -12,7 +13,7 @@ pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
 
 /// Serves the weights of `plan` from `file`, and counts those that the backend has taken.
 pub(crate) struct FileWeights<'a> {
-    file: &'a Gguf,
+    file: &'a dyn Checkpoint,
     plan: &'a Plan,
     progress: Option<Progress<'a>>,
     total: u64,
@@ -20,7 +21,7 @@ pub(crate) struct FileWeights<'a> {
 }
 
 impl<'a> FileWeights<'a> {
-    pub fn new(file: &'a Gguf, plan: &'a Plan, progress: Option<Progress<'a>>) -> Self {
+    pub fn new(file: &'a dyn Checkpoint, plan: &'a Plan, progress: Option<Progress<'a>>) -> Self {
         let total = weight_bytes(plan);
         Self { file, plan, progress, total, taken: AtomicU64::new(0) }
     }
@@ -32,20 +33,31 @@ pub(crate) fn weight_bytes(plan: &Plan) -> u64 {
 }
 
 impl Weights for FileWeights<'_> {
-    fn bytes(&self, w: Wt) -> Result<&[u8], Error> {
+    fn bytes(&self, w: Wt) -> Result<Cow<'_, [u8]>, Error> {
         let weight = self.plan.weights.get(w.index());
         let weight = weight.ok_or_else(|| Error::Weights(format!("the plan has no weight {}", w.0)))?;
-        // A file cut since it was opened would end the program where its pages are touched.
-        self.file.check_len().map_err(|e| Error::Weights(e.to_string()))?;
-        let tensor = self.file.tensor(&weight.name);
-        let bytes = tensor.map(|t| self.file.tensor_bytes(t)).unwrap_or_default();
-        let range = || {
-            let start = weight.ty.row_bytes(weight.cols)?.checked_mul(weight.first_row)?;
-            bytes.get(start..start.checked_add(weight.bytes())?)
-        };
-        range().ok_or_else(|| {
+        let missing = || {
             let (name, first, rows) = (&weight.name, weight.first_row, weight.rows);
             Error::Weights(format!("tensor `{name}` does not have {rows} rows from row {first} on"))
+        };
+        let fault = |e: cera_gguf::Error| Error::Weights(e.to_string());
+        let tensor = self.file.tensor(&weight.name).ok_or_else(missing)?;
+        if tensor.cols() == weight.cols as u64 {
+            let (first, rows) = (weight.first_row as u64, weight.rows as u64);
+            if first.checked_add(rows).is_none_or(|end| end > tensor.rows()) {
+                return Err(missing());
+            }
+            return self.file.rows(tensor, first, rows).map_err(fault);
+        }
+        // The plan takes the tensor's numbers in rows of another length.
+        let range = || {
+            let start = weight.ty.row_bytes(weight.cols)?.checked_mul(weight.first_row)?;
+            Some(start..start.checked_add(weight.bytes())?)
+        };
+        let range = range().ok_or_else(missing)?;
+        Ok(match self.file.rows(tensor, 0, tensor.rows()).map_err(fault)? {
+            Cow::Borrowed(bytes) => Cow::Borrowed(bytes.get(range).ok_or_else(missing)?),
+            Cow::Owned(bytes) => Cow::Owned(bytes.get(range).ok_or_else(missing)?.to_vec()),
         })
     }
 
@@ -64,7 +76,7 @@ impl Weights for FileWeights<'_> {
 
 #[cfg(test)]
 mod tests {
-    use cera_gguf::{Metadata, Writer};
+    use cera_gguf::{Gguf, Metadata, Writer};
     use cera_plan::{RowSet, Val, Value, Weight};
     use cera_quant::Type;
 
@@ -100,8 +112,8 @@ mod tests {
     fn a_weight_is_its_rows_of_the_tensor() {
         let (file, plan) = (file(), plan(&[(0, 1), (1, 2)]));
         let weights = FileWeights::new(&file, &plan, None);
-        assert_eq!(weights.bytes(Wt(0)).unwrap(), (0..8).collect::<Vec<u8>>());
-        assert_eq!(weights.bytes(Wt(1)).unwrap(), (8..24).collect::<Vec<u8>>());
+        assert_eq!(weights.bytes(Wt(0)).unwrap().as_ref(), (0..8).collect::<Vec<u8>>());
+        assert_eq!(weights.bytes(Wt(1)).unwrap().as_ref(), (8..24).collect::<Vec<u8>>());
     }
 
     #[test]

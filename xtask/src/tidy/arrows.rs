@@ -20,9 +20,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("msl-cpu", &["gpu"]),
     // A tokenizer is built from a file's metadata.
     ("token", &["gguf"]),
+    ("convert", &["gguf", "quant", "token"]),
     ("sample", &[]),
     ("hub", &[]),
-    ("engine", &["backend", "arch", "token", "sample"]),
+    ("engine", &["backend", "arch", "convert", "token", "sample"]),
     ("server", &["engine", "hub"]),
 ];
 

@@ -89,7 +89,7 @@ fn decode(weights: &dyn Weights, plan: &Plan, wt: Wt) -> Result<Vec<f32>, Error>
         return Err(memory);
     }
     out.resize(w.rows * w.cols, 0.0);
-    cera_quant::decode(w.ty, bytes, &mut out)
+    cera_quant::decode(w.ty, &bytes, &mut out)
         .map_err(|e| Error::Weights(format!("tensor `{}`: {e}", w.name)))?;
     weights.release(wt);
     Ok(out)

@@ -1,5 +1,6 @@
 //! Checkpoints of seeded numbers, in memory.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use cera_backend::{Error, Weights};
@@ -52,7 +53,7 @@ pub struct PlanWeights<'a> {
 }
 
 impl Weights for PlanWeights<'_> {
-    fn bytes(&self, w: Wt) -> Result<&[u8], Error> {
-        Ok(&self.checkpoint.tensors[&self.plan.weights[w.index()].name].1)
+    fn bytes(&self, w: Wt) -> Result<Cow<'_, [u8]>, Error> {
+        Ok(Cow::Borrowed(&self.checkpoint.tensors[&self.plan.weights[w.index()].name].1))
     }
 }

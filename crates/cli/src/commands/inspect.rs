@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 use std::io::{self, Write};
 
-use cera_gguf::{Array, Gguf, TensorInfo, Value, shown};
+use cera::Source;
+use cera_gguf::{Array, Checkpoint, TensorInfo, Value, shown};
 use cera_quant::Type;
 use serde_json::{Map, json};
 
@@ -13,7 +14,7 @@ use crate::model;
 /// Shows a file's metadata, the mix of its tensor types, and its tensors.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// The model: a path to a GGUF file, or a short name.
+    /// The model: a path to a GGUF file or a Hugging Face folder, or a short name.
     #[arg(short, long, env = "CERA_MODEL")]
     model: String,
 }
@@ -28,7 +29,8 @@ struct Share {
 /// Runs the command.
 pub fn run(args: &Args, json: bool) -> Result<(), Failure> {
     let path = model::file(&args.model)?;
-    let file = Gguf::open(&path).map_err(cera::Error::from)?;
+    let source = Source::open(&path).map_err(cera::Error::from)?;
+    let file = source.checkpoint();
     let mix = mix(file.tensors());
     let mut out = io::BufWriter::new(io::stdout().lock());
     if json {
@@ -37,21 +39,26 @@ pub fn run(args: &Args, json: bool) -> Result<(), Failure> {
         let share = |s: &Share| json!({ "type": s.ty.name(), "tensors": s.tensors, "bytes": s.bytes });
         let object = json!({
             "path": path,
-            "bytes": file.file_bytes(),
-            "version": file.version(),
+            "bytes": source.stored_bytes(),
+            "version": source.version(),
             "metadata": metadata,
             "types": mix.iter().map(share).collect::<Vec<_>>(),
             "tensors": file.tensors().iter().map(tensor).collect::<Vec<_>>(),
         });
         writeln!(out, "{object}")?;
     } else {
-        text(&mut out, &path.display().to_string(), &file, &mix)?;
+        text(&mut out, &path.display().to_string(), &source, &mix)?;
     }
     Ok(out.flush()?)
 }
 
-fn text(out: &mut impl Write, path: &str, file: &Gguf, mix: &[Share]) -> io::Result<()> {
-    writeln!(out, "{path}: GGUF version {}, {}", file.version(), megabytes(file.file_bytes()))?;
+fn text(out: &mut impl Write, path: &str, source: &Source, mix: &[Share]) -> io::Result<()> {
+    let kind = match source.version() {
+        Some(version) => format!("GGUF version {version}"),
+        None => "Hugging Face folder, as its GGUF file would be".into(),
+    };
+    writeln!(out, "{path}: {kind}, {}", megabytes(source.stored_bytes()))?;
+    let file: &dyn Checkpoint = source.checkpoint();
     writeln!(out, "\nmetadata: {} keys", file.metadata().len())?;
     for (key, value) in file.metadata().iter() {
         writeln!(out, "  {} = {value}", key.escape_debug())?;

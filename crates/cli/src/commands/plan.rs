@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use cera_gguf::Gguf;
+use cera::Source;
 use cera_plan::{Op, show};
 use clap::builder::FalseyValueParser;
 use serde_json::json;
@@ -34,8 +34,8 @@ struct Verdict {
 pub fn run(args: &Args, json: bool) -> Result<(), Failure> {
     let backend = model::backend(&args.model)?.backend;
     let path = model::file(&args.model.model)?;
-    let file = Gguf::open(&path).map_err(cera::Error::from)?;
-    let model = cera_arch::build(&file).map_err(cera::Error::from)?;
+    let source = Source::open(&path).map_err(cera::Error::from)?;
+    let model = cera_arch::build(source.checkpoint()).map_err(cera::Error::from)?;
     let base_ops = model.plan.ops.len();
 
     let verdicts = RefCell::new(BTreeMap::<&str, Verdict>::new());

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use cera_gguf::Gguf;
+use cera::Source;
 use cera_token::Shown;
 use serde_json::json;
 
@@ -13,7 +13,7 @@ use crate::{input, model};
 /// Shows the tokens of a text: the id of each and what it stands for.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Args {
-    /// The model: a path to a GGUF file, or a short name.
+    /// The model: a path to a GGUF file or a Hugging Face folder, or a short name.
     #[arg(short, long, env = "CERA_MODEL")]
     model: String,
     #[command(flatten)]
@@ -29,8 +29,9 @@ pub struct Args {
 pub fn run(args: &Args, json: bool) -> Result<(), Failure> {
     let input = input::read(&args.input)?;
     let path = model::file(&args.model)?;
-    let file = Gguf::open(&path).map_err(cera::Error::from)?;
-    let tokenizer = cera::tokenizer(file.metadata(), args.pre.as_deref())?.ok_or(cera::Error::NoTokenizer)?;
+    let source = Source::open(&path).map_err(cera::Error::from)?;
+    let tokenizer = source.tokenizer(args.pre.as_deref()).map_err(cera::Error::from)?;
+    let tokenizer = tokenizer.ok_or(cera::Error::NoTokenizer)?;
     let tokens = input::tokens(&input, || Ok(&tokenizer), args.plain)?;
 
     let mut out = io::BufWriter::new(io::stdout().lock());

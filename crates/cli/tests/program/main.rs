@@ -8,6 +8,7 @@ mod bench;
 mod call;
 mod doctor;
 mod files;
+mod folder;
 mod interrupt;
 
 use std::path::{Path, PathBuf};

@@ -37,6 +37,8 @@ pub struct HfFiles<'a> {
     pub generation: Option<&'a str>,
     /// `chat_template.jinja`, which goes before the template in `tokenizer_config.json`.
     pub template: Option<&'a str>,
+    /// How many ids the model knows. Tokens added behind them are left out: some tokenizers have those of a larger sister.
+    pub vocabulary: Option<usize>,
 }
 
 /// The name of the file, for errors.
@@ -92,7 +94,8 @@ pub(crate) fn build(files: &HfFiles<'_>) -> Result<Parts, Error> {
     };
     let decoder = decoder::read(&json.decoder, spelling)?;
 
-    let File { added_tokens, post_processor, model, .. } = json;
+    let File { mut added_tokens, post_processor, model, .. } = json;
+    added_tokens.retain(|token| files.vocabulary.is_none_or(|known| token.id < known as u64));
     let mut tokens = Tokens::new(&model, added_tokens, files.tokenizer.len())?;
     let roles = roles::read(files, |text| tokens.find_added(text))?;
     let count = tokens.texts.len();

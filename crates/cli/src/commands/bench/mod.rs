@@ -14,9 +14,8 @@ use std::io::{self, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-use cera::{Engine, Options};
+use cera::{Engine, Options, Source};
 use cera_cpu::Machine;
-use cera_gguf::Gguf;
 use clap::builder::FalseyValueParser;
 
 use crate::args::{Device, ModelArgs};
@@ -102,9 +101,10 @@ pub fn run(args: &Args, json: bool) -> Result<(), Failure> {
     check(args, &depths)?;
     let peers = Peers::new(args)?;
     let path = model::file(&args.model.model)?;
-    let file = Gguf::open(&path).map_err(cera::Error::from)?;
+    let source = Source::open(&path).map_err(cera::Error::from)?;
+    let file = source.checkpoint();
     let backend = model::backend(&args.model)?;
-    let model = cera_arch::build(&file).map_err(cera::Error::from)?;
+    let model = cera_arch::build(file).map_err(cera::Error::from)?;
     let own_name = file.metadata().str("general.name").ok().flatten();
     let needs = Needs::new(&model.plan, model::options(&args.model).cache);
     let limits = match args.model.device {
