@@ -4,12 +4,36 @@
     convert_tiny.py SOURCE PRE_TOKENIZER MODEL_DIR [converter's own options]
 
 The converter knows a pre-tokenizer by a hash over the token ids of a sample text. A tokenizer trained here is in no such
-table, so its name is given instead. Families that come with SentencePiece, or with special tokens of their own, take the tokenizer trained here too. Nothing else
-is changed.
+table, so its name is given instead. Families that come with SentencePiece, or with special tokens of their own, take the
+tokenizer trained here too. What else is changed is said with the functions below.
 """
+import json
 import runpy
 import sys
 from pathlib import Path
+
+
+def keep_rotary_part(model):
+    """An entry of config.json that transformers drops on reading, and the converter asks for."""
+    load = model.load_hparams
+
+    def load_hparams(folder, is_mistral_format):
+        written = json.loads((Path(folder) / "config.json").read_text())
+        return {key: written[key] for key in ("rotary_pct",) if key in written} | load(folder, is_mistral_format)
+
+    model.load_hparams = staticmethod(load_hparams)
+
+
+def pass_norms_on():
+    """The converter stacks StableLM's norms of heads, and returns them from a generator, where they are lost."""
+    from conversion.stablelm import StableLMModel
+
+    modify = StableLMModel.modify_tensors
+
+    def modify_tensors(self, *tensor):
+        yield from (yield from modify(self, *tensor)) or ()
+
+    StableLMModel.modify_tensors = modify_tensors
 
 
 def main():
@@ -31,6 +55,8 @@ def main():
 
     base.TextModel._set_vocab_sentencepiece = set_vocab
     base.TextModel._set_vocab_glm = base.TextModel._set_vocab_gpt2
+    keep_rotary_part(base.ModelBase)
+    pass_norms_on()
     sys.argv = [str(script), *options]
     runpy.run_path(str(script), run_name="__main__")
 

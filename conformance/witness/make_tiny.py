@@ -100,7 +100,8 @@ def make_tokenizer():
 def build(family, changes=None):
     """The model of a family, its configuration changed by `changes`, with whatever weights transformers draws."""
     config_class = getattr(transformers, family.config_class or family.prefix + "Config")
-    model_class = getattr(transformers, family.prefix + ("Model" if family.encoder else "ForCausalLM"))
+    model_class = family.model_class or family.prefix + ("Model" if family.encoder else "ForCausalLM")
+    model_class = getattr(transformers, model_class)
     config = config_class(**(family.config | (changes or {})))
     config.dtype = torch.float32
     return model_class._from_config(config, attn_implementation="eager", dtype=torch.float32).eval()

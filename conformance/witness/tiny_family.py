@@ -31,6 +31,7 @@ class Family:
     ablations: dict = field(default_factory=dict)  # name -> changed configuration entries
     neutral: dict = field(default_factory=dict)  # name -> (part of the parameters' names, value they are set to)
     config_class: str = ""  # where it is not PREFIX + "Config"
+    model_class: str = ""  # where it is not PREFIX + "ForCausalLM"
     embed_std: float = 0.3
     final_norm: float = 1.0  # mean weight of the last norm: brings the spread of tied logits up
     zero_centred_norms: bool = False  # the weight stored is (factor - 1)

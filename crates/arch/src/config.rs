@@ -64,7 +64,6 @@ const NOT_SUPPORTED: &[(&str, f32)] = &[
     ("router_logit_softcapping", 0.0),
     ("swiglu_clamp_exp", 0.0),
     ("swin_norm", 0.0),
-    ("use_parallel_residual", 0.0),
 ];
 
 /// The same for keys that some families read. Sections of the rope are for pictures: in text all have one position.
@@ -76,6 +75,7 @@ const OF_SOME: &[(&str, f32)] = &[
     ("full_attention_interval", 0.0),
     ("leading_dense_block_count", 0.0),
     ("rope.dimension_sections", 0.0),
+    ("use_parallel_residual", 0.0),
 ];
 
 impl<'a> Config<'a> {

@@ -11,8 +11,10 @@ mod error;
 mod falcon_h1;
 mod feed_forward;
 mod gemma;
+mod gpt;
 mod gpt_oss;
 mod granite_hybrid;
+mod joined;
 mod lfm2;
 mod llama;
 mod mamba;
@@ -38,8 +40,11 @@ type Build = fn(&Config<'_>, &dyn Tensors) -> Result<Plan, Error>;
 /// The names that files give in `general.architecture`, and what builds them.
 const TABLE: &[(&str, Build)] = &[
     ("bert", bert::build),
+    ("cohere2", |c, t| gpt::build(c, t, &gpt::COHERE2)),
+    ("command-r", |c, t| gpt::build(c, t, &gpt::COMMAND_R)),
     (deepseek2::NAME, deepseek2::build),
     ("gemma-embedding", gemma::encoder),
+    ("falcon", |c, t| gpt::build(c, t, &gpt::FALCON)),
     ("falcon-h1", falcon_h1::build),
     ("gemma", gemma::build1),
     ("gemma2", gemma::build2),
@@ -47,6 +52,8 @@ const TABLE: &[(&str, Build)] = &[
     ("glm4moe", |c, t| {
         llama::build(c, t, &Family { second_norm: "post_attention_norm", experts: Some(JUDGED), ..HALVED })
     }),
+    ("gpt2", |c, t| gpt::build(c, t, &gpt::GPT2)),
+    ("gptneox", gpt::neox),
     ("gpt-oss", gpt_oss::build),
     ("ernie4_5-moe", |c, t| llama::build(c, t, &Family { window: false, ..LLAMA })),
     ("granite", |c, t| llama::build(c, t, &Family { window: false, scales: true, experts: None, ..LLAMA })),
@@ -62,6 +69,7 @@ const TABLE: &[(&str, Build)] = &[
         let query_norms = QueryNorms::Row;
         llama::build(c, t, &Family { query_norms, experts: Some(UNEVEN), ..HALVED })
     }),
+    ("phi2", |c, t| gpt::build(c, t, &gpt::PHI)),
     ("qwen2", |c, t| llama::build(c, t, &HALVED)),
     ("qwen2moe", |c, t| llama::build(c, t, &Family { experts: Some(UNEVEN), ..HALVED })),
     ("qwen3", |c, t| llama::build(c, t, &Family { query_norms: QueryNorms::Heads, ..HALVED })),
@@ -75,6 +83,9 @@ const TABLE: &[(&str, Build)] = &[
     ("smollm3", |c, t| {
         llama::build(c, t, &Family { no_rope_every: Some(4), window: false, experts: None, ..LLAMA })
     }),
+    ("stablelm", |c, t| gpt::build(c, t, &gpt::STABLELM)),
+    ("starcoder", |c, t| gpt::build(c, t, &gpt::GPT2)),
+    ("starcoder2", |c, t| gpt::build(c, t, &gpt::STARCODER2)),
 ];
 
 /// Llama with rows that are not permuted, dense, and without a window.

@@ -9,6 +9,7 @@ use cera_plan::{Act, Graph, Plan, Rope, RopeStyle, Tensors};
 use crate::Error;
 use crate::config::Config;
 use crate::feed_forward::{Choice, Experts, SOFTMAX, feed_forward};
+use crate::joined::queries_keys_values;
 
 /// What differs between the members and does not show in the tensors.
 pub(crate) struct Family {
@@ -99,10 +100,11 @@ pub(crate) fn build(c: &Config<'_>, tensors: &dyn Tensors, family: &Family) -> R
         };
 
         let h = l.rms_norm(x, "attn_norm");
-        let (q, k, v) = (l.linear(h, "attn_q"), l.linear(h, "attn_k"), l.linear(h, "attn_v"));
+        let attention = c.attention(n, attention_scale, window);
+        let [q, k, v] = queries_keys_values(&l, h, &attention);
         let q = l.rope(query_norm(q, "attn_q_norm"), c.head_dim, rope);
         let k = l.rope(query_norm(k, "attn_k_norm"), c.head_dim, rope);
-        let mut h = l.attend(q, k, v, c.attention(n, attention_scale, window));
+        let mut h = l.attend(q, k, v, attention);
         if n + 1 == c.blocks {
             // No later position looks at the others from here on.
             (x, h) = (g.select_rows(x), g.select_rows(h));

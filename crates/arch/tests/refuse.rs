@@ -74,7 +74,22 @@ impl File {
         if architecture == "deepseek2" {
             f.latent();
         }
+        f.become_gpt();
         f
+    }
+
+    /// Takes away what models with layer norms do without, and gives a table of positions to those that have one.
+    fn become_gpt(&mut self) {
+        let gone: &[&str] = match self.architecture {
+            "command-r" | "cohere2" => &["ffn_norm"],
+            "falcon" | "phi2" => &["ffn_norm", "ffn_gate"],
+            "gpt2" | "gptneox" | "starcoder" | "starcoder2" => &["ffn_gate"],
+            _ => return,
+        };
+        self.tensors.retain(|t| !gone.iter().any(|part| t.0.contains(part)));
+        if let "gpt2" | "starcoder" = self.architecture {
+            self.tensor("position_embd.weight", &[32, 128]);
+        }
     }
 
     /// Norms behind the sums in place of those before, no gates, tables of positions and of types.
@@ -591,4 +606,82 @@ fn experts_that_do_not_fit_are_refused() {
         }
         f.tensor("blk.0.ffn_gate_inp_shexp.weight", &[32, 2]);
     });
+}
+
+/// The names of a model's ops.
+fn names(model: &Model) -> Vec<&'static str> {
+    model.plan.ops.iter().map(Op::name).collect()
+}
+
+#[test]
+fn halves_of_a_block_are_joined_as_the_file_says() {
+    let norms = |model: &Model| names(model).iter().filter(|&&name| name == "layer_norm").count();
+    // In turn or side by side, by two norms in each block.
+    let parallel = accepted("gptneox", |_| {});
+    assert_eq!(parallel, accepted("gptneox", |f| f.set("use_parallel_residual", true)));
+    let in_turn = accepted("gptneox", |f| f.set("use_parallel_residual", false));
+    assert!(norms(&parallel) == 5 && norms(&in_turn) == 5 && parallel != in_turn);
+    // The tensors tell, whatever the key says.
+    let in_turn = accepted("stablelm", |f| f.set("use_parallel_residual", true));
+    let shared = accepted("stablelm", |f| f.tensors.retain(|t| !t.0.contains("ffn_norm")));
+    assert_eq!((norms(&in_turn), norms(&shared)), (5, 3));
+    let two =
+        accepted("falcon", |f| (0..2).for_each(|n| f.tensor(&format!("blk.{n}.attn_norm_2.weight"), &[32])));
+    assert_eq!((norms(&accepted("falcon", |_| {})), norms(&two)), (3, 5));
+    // Halves in turn, as a file of the Falcon that has no rope would have them.
+    refused_of("falcon", &["falcon", "blk.0.ffn_norm.weight"], |f| f.tensor("blk.0.ffn_norm.weight", &[32]));
+    for name in ["gpt2", "phi2", "starcoder2", "falcon", "command-r", "llama"] {
+        let key = format!("{name}.use_parallel_residual");
+        refused_of(name, &[&key, "true"], |f| f.set("use_parallel_residual", true));
+    }
+}
+
+#[test]
+fn layer_norms_positions_and_joined_matrices_that_do_not_fit() {
+    let mut joined = File::new("gpt2");
+    joined.tensors.retain(|t| !["attn_q.", "attn_k.", "attn_v."].iter().any(|part| t.0.contains(part)));
+    for n in 0..2 {
+        joined.tensor(&format!("blk.{n}.attn_qkv.weight"), &[32, 64]);
+        joined.tensor(&format!("blk.{n}.attn_qkv.bias"), &[64]);
+    }
+    assert!(joined.build().is_ok());
+    joined.tensor("blk.1.attn_qkv.weight", &[32, 96]);
+    let why = joined.build().unwrap_err().to_string();
+    assert!(why.contains("blk.1.attn_qkv.weight") && why.contains("[32, 64]"), "{why}");
+    refused_of("gpt2", &["position_embd.weight", "missing"], |f| {
+        f.tensors.retain(|t| t.0 != "position_embd.weight");
+    });
+    refused_of("gpt2", &["position_embd.weight", "[16, 128]"], |f| {
+        f.tensor("position_embd.weight", &[16, 128])
+    });
+    refused_of("phi2", &["position_embd.weight"], |f| f.tensor("position_embd.weight", &[32, 128]));
+    // A norm of each head has a row for each.
+    let heads = accepted("stablelm", |f| {
+        (0..2).for_each(|n| f.tensor(&format!("blk.{n}.attn_q_norm.weight"), &[8, 4]))
+    });
+    assert_eq!(names(&heads).iter().filter(|&&name| name == "layer_norm").count(), 7);
+    refused_of("stablelm", &["blk.0.attn_q_norm.weight", "[8, 2]", "[8, 4]"], |f| {
+        f.tensor("blk.0.attn_q_norm.weight", &[8, 2]);
+    });
+    refused_of("command-r", &["blk.0.attn_k_norm.weight", "[8]", "[8, 2]"], |f| {
+        f.tensor("blk.0.attn_k_norm.weight", &[8]);
+    });
+    for name in ["gpt2", "gptneox", "starcoder2", "command-r"] {
+        refused_of(name, &["attention.sliding_window", "64"], |f| f.set("attention.sliding_window", 64u32));
+    }
+    refused_of("falcon", &["falcon.logit_scale", "0.5"], |f| f.set("logit_scale", 0.5f32));
+    refused_of("mpt", &["mpt", "cohere2"], |_| {});
+}
+
+#[test]
+fn command_r7b_has_positions_where_it_has_windows() {
+    let windows = |model: &Model| model.plan.kv.iter().map(|kv| kv.window).collect::<Vec<_>>();
+    let model = accepted("cohere2", |f| {
+        f.set("attention.sliding_window", 64u32);
+        f.set("attention.sliding_window_pattern", 2u32);
+        f.set("logit_scale", 0.25f32);
+    });
+    assert_eq!(windows(&model), [Some(64), None]);
+    assert_eq!(names(&model).iter().filter(|&&name| name == "rope").count(), 2);
+    assert!(model.plan.ops.iter().any(|op| matches!(op, Op::Scale { by: 0.25, .. })));
 }

@@ -437,6 +437,25 @@ impl Layer<'_> {
         out
     }
 
+    /// The layer norm of each head by itself, by a row of its own of `{name}.weight [heads, head_dim]`, where the
+    /// checkpoint has such a norm.
+    pub fn head_layer_norm(&self, x: Val, name: &str, head_dim: usize) -> Val {
+        if !self.has(name) {
+            return x;
+        }
+        self.whole_heads(x, head_dim);
+        let (name, width) = (self.name(&format!("{name}.weight")), self.g.width(x));
+        let (ty, _) = self.g.shape(&name, Some(width / head_dim.max(1)), head_dim);
+        if ty.block_len() != 1 {
+            self.g.fault(Error::Type { name: name.clone(), ty: ty.name() });
+        }
+        let weight = self.g.intern(Weight { name, ty, first_row: 0, rows: 1, cols: width });
+        let out = self.g.like(x);
+        let norm = Norm { weight, eps: self.g.eps };
+        self.g.push(Op::LayerNorm { out, x, group: head_dim, norm, bias: None });
+        out
+    }
+
     /// The rotation of each head of `head_dim` elements; a layer without positions has none.
     pub fn rope(&self, x: Val, head_dim: usize, rope: Option<Rope>) -> Val {
         rope.map_or(x, |rope| self.rope_from(x, head_dim, 0, rope))
