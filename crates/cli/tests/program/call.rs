@@ -90,7 +90,7 @@ fn a_file_that_is_no_model_is_refused() {
     let junk = place.file("junk.gguf", "this is text");
     bad(&mut place.cera(&["run", "-m", &junk, "-p", "x"]), 1, &["cera inspect"]);
     let folder = crate::text(&place.folder);
-    bad(&mut place.cera(&["inspect", "-m", &folder]), 1, &["a directory"]);
+    bad(&mut place.cera(&["inspect", "-m", &folder]), 1, &["no Hugging Face folder"]);
 }
 
 #[test]
