@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::ops::ControlFlow;
 
-use cera::{Engine, Event, Finish, Report, Request, Sequence};
+use cera::{Engine, Event, Finish, Logprobs, Report, Request, Sequence};
 use serde_json::{Value, json};
 
 use crate::failure::Failure;
@@ -16,6 +16,8 @@ pub struct Answer {
     pub text: String,
     /// Its tokens, one that ends it included.
     pub ids: Vec<u32>,
+    /// Their probabilities, where they were asked for.
+    pub logprobs: Vec<Logprobs>,
     /// How it went.
     pub report: Report,
 }
@@ -32,7 +34,7 @@ pub fn give(
     let long = sequence.pending().len() > engine.max_rows();
     let bar = long.then(|| progress::tokens("reading"));
     let answering = Answering::begin();
-    let (mut text, mut ids) = (String::new(), Vec::new());
+    let (mut text, mut ids, mut logprobs) = (String::new(), Vec::new(), Vec::new());
     let mut out = io::stdout().lock();
     let mut written = Ok(());
     let report = engine.generate(sequence, request, &mut |event| {
@@ -48,6 +50,7 @@ pub fn give(
                     bar.finish_and_clear();
                 }
                 ids.push(token.id);
+                logprobs.extend(token.logprobs);
                 text.push_str(&token.text);
                 if stream && !text_comes {
                     written = write!(out, "{} ", token.id).and_then(|()| out.flush());
@@ -67,14 +70,14 @@ pub fn give(
     if stream && !text.ends_with('\n') {
         writeln!(out)?;
     }
-    Ok(Answer { text, ids, report })
+    Ok(Answer { text, ids, logprobs, report })
 }
 
 impl Answer {
     /// What `--json` prints of an answer.
     pub fn to_json(&self, request: &Request) -> Value {
         let r = &self.report;
-        json!({
+        let mut object = json!({
             "text": self.text,
             "ids": self.ids,
             "finish": r.finish.name(),
@@ -86,7 +89,12 @@ impl Answer {
             "generation_tokens_per_second": r.generation_rate(),
             "first_token_seconds": r.first_token.map(|t| t.as_secs_f64()),
             "load_seconds": r.load_time.as_secs_f64(),
-        })
+        });
+        if request.logprobs.is_some() {
+            let of = |l: &Logprobs| json!({ "logprob": l.chosen, "top": l.top });
+            object["logprobs"] = self.logprobs.iter().map(of).collect();
+        }
+        object
     }
 
     /// The same for people, in one line.

@@ -7,6 +7,7 @@ use clap::builder::FalseyValueParser;
 use clap::{Args, ValueEnum};
 
 use crate::failure::Failure;
+use crate::sampling::SamplingArgs;
 
 /// Which model, and how it is loaded.
 #[derive(Args, Clone, Debug)]
@@ -92,30 +93,6 @@ pub enum Tier {
     Neon,
 }
 
-/// How tokens are chosen. The defaults are llama.cpp's.
-#[derive(Args, Clone, Debug)]
-#[command(next_help_heading = "Sampling (the defaults are llama.cpp's)")]
-pub struct SamplingArgs {
-    /// Temperature; 0 always takes the most likely token.
-    #[arg(long, env = "CERA_TEMP", default_value = "0.8", value_name = "T")]
-    pub temp: f32,
-    /// Keep the K most likely tokens; 0 keeps all.
-    #[arg(long, env = "CERA_TOP_K", default_value = "40", value_name = "K")]
-    pub top_k: u32,
-    /// Keep the most likely tokens that together reach this probability; 1 keeps all.
-    #[arg(long, env = "CERA_TOP_P", default_value = "0.95", value_name = "P")]
-    pub top_p: f32,
-    /// Drop tokens less likely than this part of the most likely one; 0 keeps all.
-    #[arg(long, env = "CERA_MIN_P", default_value = "0.05", value_name = "P")]
-    pub min_p: f32,
-    /// Makes tokens of the last 64 less likely; 1 does nothing.
-    #[arg(long, env = "CERA_REPEAT_PENALTY", default_value = "1", value_name = "X")]
-    pub repeat_penalty: f32,
-    /// Start of the random numbers; the same seed gives the same answer [default: drawn, and shown by --json].
-    #[arg(long, env = "CERA_SEED")]
-    pub seed: Option<u64>,
-}
-
 /// How long an answer may be, and what ends it.
 #[derive(Args, Clone, Debug)]
 pub struct AnswerArgs {
@@ -123,12 +100,18 @@ pub struct AnswerArgs {
     #[arg(short = 'n', long, env = "CERA_TOKENS", default_value = "-1", allow_negative_numbers = true)]
     #[arg(value_parser = clap::value_parser!(i64).range(-1..))]
     pub tokens: i64,
+    /// The fewest tokens to generate: until then the model cannot end its answer, and no --stop counts.
+    #[arg(long, env = "CERA_MIN_TOKENS", default_value = "0", value_name = "TOKENS")]
+    pub min_tokens: usize,
     /// End the answer at this text, which is not shown. May be given several times.
     #[arg(long, env = "CERA_STOP", value_name = "TEXT")]
     pub stop: Vec<String>,
     /// Go on where the model would end its answer.
     #[arg(long, env = "CERA_IGNORE_EOS", value_parser = FalseyValueParser::new())]
     pub ignore_eos: bool,
+    /// With --json: each token's logarithmic probability, and those of the N most likely tokens in its place.
+    #[arg(long, env = "CERA_LOGPROBS", value_name = "N")]
+    pub logprobs: Option<usize>,
     #[command(flatten)]
     pub sampling: SamplingArgs,
 }
@@ -136,17 +119,7 @@ pub struct AnswerArgs {
 impl AnswerArgs {
     /// The engine's request. Draws a seed where none is given.
     pub fn request(&self) -> Result<cera::Request, Failure> {
-        let s = &self.sampling;
-        let sampling = cera_sample::Params {
-            temperature: s.temp,
-            top_k: s.top_k,
-            top_p: s.top_p,
-            min_p: s.min_p,
-            repeat_penalty: s.repeat_penalty,
-            seed: s.seed.unwrap_or_else(random_seed),
-            ..Default::default()
-        };
-        sampling.validate().map_err(|e| Failure::Call(e.to_string()))?;
+        let sampling = self.sampling.params()?;
         if self.stop.iter().any(String::is_empty) {
             return Err(Failure::Call(
                 "--stop needs a text: an empty one would stop every answer at once".into(),
@@ -156,16 +129,12 @@ impl AnswerArgs {
             sampling,
             max_tokens: usize::try_from(self.tokens).ok(),
             stop: self.stop.clone(),
+            min_tokens: self.min_tokens,
             ignore_eog: self.ignore_eos,
+            logprobs: self.logprobs,
             ..cera::Request::default()
         })
     }
-}
-
-/// 32 random bits, which any reader of JSON keeps exactly: the standard library seeds its hash maps from the system.
-fn random_seed() -> u64 {
-    use std::hash::{BuildHasher, Hasher, RandomState};
-    RandomState::new().build_hasher().finish() >> 32
 }
 
 /// How a conversation becomes text.

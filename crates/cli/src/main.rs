@@ -13,6 +13,7 @@ mod input;
 mod interrupt;
 mod model;
 mod progress;
+mod sampling;
 
 use std::process::ExitCode;
 

@@ -1,6 +1,8 @@
 //! The part of a generation that knows nothing of the model: from logits to a token, to text, to the end.
 
-use cera_sample::{Params, Sampler};
+use std::sync::Arc;
+
+use cera_sample::{Params, Sampler, Vocabulary};
 use cera_token::{Detokenizer, Shown, Tokenizer};
 
 use crate::stop::StopStrings;
@@ -32,12 +34,12 @@ impl Decoding {
     ) -> Result<Self, Error> {
         request.check(tokenizer)?;
         let seed = request.sampling.seed.wrapping_add(choice as u64);
-        let mut sampler = Sampler::new(Params { seed, ..request.sampling.clone() })?;
+        let mut sampler = sampler(Params { seed, ..request.sampling.clone() }, tokenizer)?;
         tokens.iter().for_each(|&token| sampler.accept(token));
         Ok(Self {
             choice,
             sampler,
-            greedy: is_greedy(&request.sampling),
+            greedy: request.sampling.is_argmax(),
             logprobs: request.logprobs,
             limit: request.max_tokens.unwrap_or(usize::MAX),
             least: request.min_tokens,
@@ -157,8 +159,22 @@ impl Decoding {
     }
 }
 
-/// Whether the choice is always the greatest logit as the model gives it.
-fn is_greedy(p: &Params) -> bool {
-    let neutral = p.repeat_penalty == 1.0 && p.frequency_penalty == 0.0 && p.presence_penalty == 0.0;
-    p.temperature == 0.0 && (neutral || p.repeat_last_n == 0)
+/// The sampler, with what tokens spell where it has to know.
+fn sampler(params: Params, tokenizer: Option<&Tokenizer>) -> Result<Sampler, Error> {
+    Ok(match tokenizer {
+        Some(tokenizer) if params.needs_vocabulary() => {
+            Sampler::with_vocabulary(params, Arc::new(Spelled(tokenizer.clone())))?
+        }
+        _ => Sampler::new(params)?,
+    })
+}
+
+/// What tokens add to an answer's text.
+struct Spelled(Tokenizer);
+
+impl Vocabulary for Spelled {
+    fn piece(&self, token: u32) -> &[u8] {
+        // Rows of the output that only fill it up are no tokens.
+        self.0.piece(token, Shown::Text).unwrap_or_default()
+    }
 }

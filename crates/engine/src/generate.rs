@@ -36,6 +36,7 @@ impl Engine {
             let choices = request.choices;
             return Err(Error::Request(format!("{choices} answers are asked for: one sequence holds one")));
         }
+        request.sampling.check_vocabulary(self.vocabulary())?;
         let mut decoding = Decoding::new(request, 0, self.tokenizer().ok(), sequence.tokens())?;
         let reused_tokens = sequence.stored();
         let start = Instant::now();

@@ -46,7 +46,7 @@ impl Request {
     ///
     /// # Errors
     /// [`Error::Request`] for what contradicts itself, [`Error::Sample`] for parameters out of their ranges,
-    /// [`Error::NoTokenizer`] for stop strings where there is no text.
+    /// [`Error::NoTokenizer`] for stop strings, and for those that break repetitions, where there is no text.
     pub fn check(&self, tokenizer: Option<&Tokenizer>) -> Result<(), Error> {
         self.sampling.validate()?;
         let refuse = |why: &str| Err(Error::Request(why.into()));
@@ -56,7 +56,7 @@ impl Request {
         if self.stop.iter().any(String::is_empty) {
             return refuse("an empty stop string would stop every answer at once");
         }
-        if !self.stop.is_empty() && tokenizer.is_none() {
+        if tokenizer.is_none() && (!self.stop.is_empty() || self.sampling.needs_vocabulary()) {
             return Err(Error::NoTokenizer);
         }
         match self.max_tokens {

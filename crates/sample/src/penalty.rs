@@ -1,6 +1,7 @@
 //! Penalties on tokens that have occurred: the window of the last n and what it does to logits.
 
 use crate::Params;
+use crate::row::Row;
 use std::collections::{HashMap, VecDeque};
 
 /// The last `limit` accepted tokens and how often each occurs among them.
@@ -41,20 +42,17 @@ impl Window {
         *self.counts.entry(token).or_default() += 1;
     }
 
-    /// Applies the three penalties to `logits` (`[vocabulary]`). A token without a logit has nothing to penalise.
-    pub(crate) fn penalise(&self, p: &Params, logits: &mut [f32]) {
-        if p.repeat_penalty == 1.0 && p.frequency_penalty == 0.0 && p.presence_penalty == 0.0 {
+    /// Applies the three penalties. A token without a logit has nothing to penalise.
+    pub(crate) fn penalise(&self, p: &Params, row: &mut Row<'_>) {
+        if !p.penalises() {
             return;
         }
         // Each token is touched once and alone, so the map's order cannot show in the result.
         for (&token, &count) in &self.counts {
-            let Some(logit) = usize::try_from(token).ok().and_then(|i| logits.get_mut(i)) else { continue };
-            if *logit > 0.0 {
-                *logit /= p.repeat_penalty;
-            } else {
-                *logit *= p.repeat_penalty;
-            }
-            *logit -= count as f32 * p.frequency_penalty + p.presence_penalty;
+            row.adjust(token, |logit| {
+                let logit = if logit > 0.0 { logit / p.repeat_penalty } else { logit * p.repeat_penalty };
+                logit - (count as f32 * p.frequency_penalty + p.presence_penalty)
+            });
         }
     }
 }
@@ -67,12 +65,16 @@ mod tests {
         Params { repeat_penalty: 2.0, frequency_penalty: 0.5, presence_penalty: 0.25, ..Params::default() }
     }
 
+    fn penalise(w: &Window, p: &Params, logits: &mut [f32]) {
+        w.penalise(p, &mut Row::new(logits, &mut Vec::new()));
+    }
+
     #[test]
     fn each_penalty_counts_what_it_says() {
         let mut w = Window::new(8);
         [1, 1, 2, 9].into_iter().for_each(|t| w.push(t));
         let mut logits = [4.0, 4.0, -1.0, 4.0];
-        w.penalise(&params(), &mut logits);
+        penalise(&w, &params(), &mut logits);
         // 4/2 - 2*0.5 - 0.25; -1*2 - 0.5 - 0.25; token 9 has no logit.
         assert_eq!(logits, [4.0, 0.75, -2.75, 4.0]);
     }
@@ -82,7 +84,7 @@ mod tests {
         let mut w = Window::new(2);
         [0, 1, 2].into_iter().for_each(|t| w.push(t));
         let mut logits = [1.0; 4];
-        w.penalise(&params(), &mut logits);
+        penalise(&w, &params(), &mut logits);
         assert_eq!(logits, [1.0, -0.25, -0.25, 1.0]);
         assert_eq!(w.counts.len(), 2, "a count of zero must not linger");
     }
@@ -96,8 +98,8 @@ mod tests {
         }
         let p = Params { repeat_penalty: 1.0, frequency_penalty: 1.0, presence_penalty: 0.0, ..params() };
         let (mut a, mut b) = ([0.0; 2], [0.0; 2]);
-        none.penalise(&p, &mut a);
-        all.penalise(&p, &mut b);
+        penalise(&none, &p, &mut a);
+        penalise(&all, &p, &mut b);
         assert_eq!((a, b), ([0.0; 2], [-500.0; 2]));
     }
 }

@@ -9,24 +9,38 @@ const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
 const WEYL: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
 const ROUNDS: usize = 10;
 
-/// A stream of numbers: `seed` is the key, `drawn` the low half of the counter.
+/// What a number is for. Each use has its own numbers, so that one does not shift those of another.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Use {
+    /// Which token is drawn.
+    Token = 0,
+    /// Whether XTC leaves the most likely tokens out.
+    Xtc = 1,
+}
+
+/// Streams of numbers: `seed` is the key, `choice` the low half of the counter, the use the word above it.
 #[derive(Debug, Clone)]
 pub(crate) struct Philox {
     seed: u64,
-    drawn: u64,
+    choice: u64,
 }
 
 impl Philox {
     pub(crate) fn new(seed: u64) -> Self {
-        Self { seed, drawn: 0 }
+        Self { seed, choice: 0 }
     }
 
-    /// The next number of the stream: uniform on the multiples of 2^-53 in [0, 1).
-    pub(crate) fn next_unit(&mut self) -> f64 {
-        let [a, b, ..] = block([low(self.drawn), high(self.drawn), 0, 0], [low(self.seed), high(self.seed)]);
-        self.drawn = self.drawn.wrapping_add(1);
+    /// This choice's number for a use: uniform on the multiples of 2^-53 in [0, 1).
+    pub(crate) fn unit(&self, what: Use) -> f64 {
+        let counter = [low(self.choice), high(self.choice), what as u32, 0];
+        let [a, b, ..] = block(counter, [low(self.seed), high(self.seed)]);
         let bits = (u64::from(a) << 32 | u64::from(b)) >> 11;
         bits as f64 / (1u64 << 53) as f64
+    }
+
+    /// The next choice begins.
+    pub(crate) fn advance(&mut self) {
+        self.choice = self.choice.wrapping_add(1);
     }
 }
 
@@ -67,7 +81,11 @@ mod tests {
     #[test]
     fn unit_is_uniform_enough_and_below_one() {
         let mut rng = Philox::new(7);
-        let draws: Vec<f64> = (0..100_000).map(|_| rng.next_unit()).collect();
+        let mut draw = || {
+            rng.advance();
+            rng.unit(Use::Token)
+        };
+        let draws: Vec<f64> = (0..100_000).map(|_| draw()).collect();
         assert!(draws.iter().all(|u| (0.0..1.0).contains(u)));
         let mean = draws.iter().sum::<f64>() / draws.len() as f64;
         // Standard error is 0.2887 / sqrt(1e5) = 0.0009.

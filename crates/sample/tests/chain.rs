@@ -1,6 +1,6 @@
 //! The chain as its user sees it: against a naive oracle, against the distribution it must have, and at its edges.
 
-use cera_sample::{Error, Params, Sampler};
+use cera_sample::{Error, Params, Sampler, Stage};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -227,6 +227,26 @@ fn parameters_out_of_range_are_named() {
         (Params { frequency_penalty: f32::NAN, ..d() }, "frequency_penalty", "NaN"),
         (Params { presence_penalty: f32::INFINITY, ..d() }, "presence_penalty", "inf"),
         (Params { repeat_last_n: -2, ..d() }, "repeat_last_n", "-2"),
+        (Params { dynatemp_range: -1.0, ..d() }, "dynatemp_range", "-1"),
+        (Params { dynatemp_exponent: f32::NAN, ..d() }, "dynatemp_exponent", "NaN"),
+        (Params { typical_p: 1.01, ..d() }, "typical_p", "1.01"),
+        (Params { top_n_sigma: f32::INFINITY, ..d() }, "top_n_sigma", "inf"),
+        (Params { xtc_probability: -0.5, ..d() }, "xtc_probability", "-0.5"),
+        (Params { xtc_threshold: 2.0, ..d() }, "xtc_threshold", "2"),
+        (Params { dry_multiplier: -0.5, ..d() }, "dry_multiplier", "-0.5"),
+        (Params { dry_base: 0.5, ..d() }, "dry_base", "0.5"),
+        (Params { dry_penalty_last_n: -7, ..d() }, "dry_penalty_last_n", "-7"),
+        (Params { dry_sequence_breakers: vec![String::new()], ..d() }, "dry_sequence_breakers", "0 bytes"),
+        (Params { dry_sequence_breakers: vec!["x".repeat(65)], ..d() }, "dry_sequence_breakers", "65 bytes"),
+        (Params { dry_sequence_breakers: vec!["x".into(); 65], ..d() }, "dry_sequence_breakers", "65 texts"),
+        (Params { mirostat: 1, ..d() }, "mirostat", "second"),
+        (Params { mirostat: 3, ..d() }, "mirostat", "3"),
+        (Params { mirostat: 2, xtc_probability: 0.1, ..d() }, "mirostat", "xtc_probability"),
+        (Params { mirostat_tau: -1.0, ..d() }, "mirostat_tau", "-1"),
+        (Params { mirostat_eta: f32::NAN, ..d() }, "mirostat_eta", "NaN"),
+        (Params { logit_bias: vec![(5, f32::NAN)], ..d() }, "logit_bias", "token 5"),
+        (Params { logit_bias: vec![(5, f32::INFINITY)], ..d() }, "logit_bias", "inf"),
+        (Params { samplers: vec![Stage::TopK, Stage::TopK], ..d() }, "samplers", "top_k"),
     ] {
         let error = Sampler::new(params).expect_err(field);
         let text = error.to_string();
@@ -241,6 +261,13 @@ fn parameters_read_from_json() {
         serde_json::from_str(r#"{"temperature": 0.5, "seed": 18446744073709551615}"#).expect("valid");
     assert_eq!(p, Params { temperature: 0.5, seed: u64::MAX, ..Params::default() });
     assert!(serde_json::from_str::<Params>(r#"{"temprature": 0.5}"#).is_err(), "no field is ignored");
+    let p: Params =
+        serde_json::from_str(r#"{"samplers": ["top-k", "TEMP"], "logit_bias": [[3, -1.5]]}"#).expect("valid");
+    assert_eq!(p.samplers, [Stage::TopK, Stage::Temperature]);
+    assert_eq!(p.logit_bias, [(3, -1.5)]);
+    assert!(serde_json::from_str::<Params>(r#"{"samplers": ["top-q"]}"#).is_err());
+    let text = serde_json::to_string(&Params::default()).expect("text");
+    assert_eq!(serde_json::from_str::<Params>(&text).expect("valid"), Params::default());
 }
 
 /// The bits that every platform must give: a change here is a change of everyone's seeded output.
@@ -279,6 +306,7 @@ fn a_case() -> impl Strategy<Value = (Params, Vec<u32>, Vec<f32>)> {
             presence_penalty: p,
             repeat_last_n,
             seed,
+            ..Params::default()
         });
     (params, prop::collection::vec(0u32..420, 0..40), row)
 }

@@ -78,6 +78,51 @@ fn run_samples_by_its_seed() {
 }
 
 #[test]
+fn run_chooses_as_its_flags_say() {
+    let place = Place::new(Text::Chat);
+    let ids = |prompt: &str, flags: &[&str]| {
+        let mut command = place.with_model(&["run", "--raw", "-p", prompt, "-n", "1", "--json"]);
+        object(&good(command.args(GREEDY).args(flags)).out)["ids"].clone()
+    };
+    assert_eq!(ids("ABCDABC", &[]), json!([68]));
+    assert_eq!(ids("A", &["--logit-bias", "90+100"]), json!([90]));
+    assert_eq!(ids("A", &["-l", "66-inf"]), json!([0]), "all others are alike: the first");
+    assert_eq!(ids("DC", &["--presence-penalty", "20"]), json!([0]));
+    assert_eq!(ids("DC", &["--presence-penalty", "20", "--repeat-last-n", "1"]), json!([68]));
+    assert_eq!(ids("ABCDABC", &["--dry-multiplier", "20"]), json!([0]));
+    assert_eq!(ids("ABCDABC", &["--dry-multiplier", "20", "--dry-sequence-breaker", "BC"]), json!([68]));
+    assert_eq!(
+        ids("A", &["--xtc-probability", "1", "--xtc-threshold", "0"]),
+        json!([66]),
+        "top-k is before it"
+    );
+    let samplers = ["--samplers", "xtc;temperature", "--xtc-probability", "1", "--xtc-threshold", "0"];
+    assert_eq!(ids("A", &samplers), json!([259]), "the least likely of all, the last of equals");
+    assert_eq!(ids("Z", &[]), json!([258]));
+    assert_eq!(ids("Z", &["--min-tokens", "1"]), json!([0]));
+    let beyond = place.with_model(&["run", "-p", "x", "-l", "260+1"]).args(GREEDY).output().unwrap();
+    let r = ran(beyond);
+    assert!(r.code == Some(1) && r.err.contains("260"), "{}", r.err);
+}
+
+#[test]
+fn run_tells_probabilities_where_they_are_asked_for() {
+    let place = Place::new(Text::Chat);
+    let mut command = place.with_model(&["run", "--raw", "-p", "A", "-n", "2", "--json", "--logprobs", "2"]);
+    let o = object(&good(command.args(GREEDY)).out);
+    let places = o["logprobs"].as_array().unwrap();
+    assert_eq!(places.len(), 2);
+    for (place, id) in places.iter().zip([66, 67]) {
+        assert_eq!(place["top"][0][0], id);
+        assert_eq!(place["top"][0][1], place["logprob"]);
+        assert_eq!(place["top"][1][0], 0);
+        assert!(place["logprob"].as_f64().unwrap() > -0.01, "{place}");
+    }
+    let mut without = place.with_model(&["run", "--raw", "-p", "A", "-n", "2", "--json"]);
+    assert!(object(&good(without.args(GREEDY)).out).get("logprobs").is_none());
+}
+
+#[test]
 fn a_prompt_that_is_too_long_is_refused_with_both_numbers() {
     let place = Place::new(Text::Plain);
     let long = "x".repeat(101);

@@ -12,6 +12,9 @@ fn a_wrong_call_exits_with_2() {
     bad(&mut place.with_model(&["run", "-p", "x", "-f", "y"]), 2, &["cannot be used with"]);
     bad(&mut place.with_model(&["run", "-p", "x", "--raw", "--system", "y"]), 2, &["cannot be used with"]);
     bad(&mut place.with_model(&["run", "-p", "x", "--stop", ""]), 2, &["--stop"]);
+    let both = ["run", "-p", "x", "--mirostat", "2", "--typical", "0.5"];
+    bad(&mut place.with_model(&both), 2, &["mirostat", "typical_p"]);
+    bad(&mut place.with_model(&["run", "-p", "x", "--samplers", "top_q"]), 2, &["top_q", "top_n_sigma"]);
     bad(&mut place.with_model(&["logits", "-p", "x"]), 2, &["--out"]);
     bad(&mut place.with_model(&["bench", "-p", "0", "-n", "0"]), 2, &["nothing to measure"]);
     bad(&mut place.with_model(&["bench", "-p", "199", "-c", "198"]), 2, &["198", "199"]);
@@ -32,6 +35,29 @@ fn a_flag_value_that_cannot_be_exits_with_2() {
         ("--top-p", "1.5"),
         ("--min-p", "NaN"),
         ("--repeat-penalty", "0"),
+        ("--repeat-last-n", "-2"),
+        ("--presence-penalty", "inf"),
+        ("--frequency-penalty", "NaN"),
+        ("--typical", "1.1"),
+        ("--top-nsigma", "inf"),
+        ("--xtc-probability", "-0.1"),
+        ("--xtc-threshold", "2"),
+        ("--dynatemp-range", "-1"),
+        ("--dynatemp-exp", "-1"),
+        ("--dry-multiplier", "-1"),
+        ("--dry-base", "0.5"),
+        ("--dry-allowed-length", "-1"),
+        ("--dry-penalty-last-n", "-2"),
+        ("--dry-sequence-breaker", ""),
+        ("--mirostat", "1"),
+        ("--mirostat-ent", "-1"),
+        ("--mirostat-lr", "x"),
+        ("--logit-bias", "7"),
+        ("--logit-bias", "7+inf"),
+        ("--samplers", "top_k;adaptive_p"),
+        ("--samplers", "top_k;topk"),
+        ("--min-tokens", "-1"),
+        ("--logprobs", "-1"),
         ("--seed", "x"),
         ("--cpu-tier", "mmx"),
         ("--device", "abacus"),

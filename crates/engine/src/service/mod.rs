@@ -206,6 +206,7 @@ impl Service {
             return Err(Error::Request("the model is loaded for embeddings: it has no logits".into()));
         }
         request.check(model.tokenizer.as_ref())?;
+        request.sampling.check_vocabulary(model.vocabulary)?;
         self.check(&prompt)?;
         let (choices, limit) = (request.choices, self.handle.queue);
         if choices > limit {
