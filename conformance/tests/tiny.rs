@@ -1,6 +1,6 @@
 //! Tiny models of every family, against transformers in f32: every logit at every position, and the greedy text.
 
-use cera_arch::Pooling;
+use cera_arch::{Pooling, Purpose};
 use cera_backend::{Backend, KvType, Reference};
 use cera_conformance::{Fixture, Runner};
 use cera_cpu::{Cpu, Options, Tier};
@@ -85,7 +85,7 @@ fn check_pooled(backend: &mut dyn Backend, family: &str, fixture: &Fixture, tole
     let [positions, width] = fixture.record.logits_shape;
     let prompt = &fixture.record.prompt_ids;
     let file = Gguf::open(&fixture.path).unwrap();
-    let plan = cera_arch::build_pooled(&file, Some(Pooling::Mean)).unwrap().plan;
+    let plan = cera_arch::build_for(&file, &purpose(Pooling::Mean)).unwrap().plan;
     let mut runner = Runner::load_plan(backend, &file, plan, KvType::F32, 512, 256).unwrap();
     let pooled = runner.logits(prompt, positions, &[&prompt[3..]]).unwrap();
     for (at, row) in pooled.chunks_exact(width).enumerate() {
@@ -100,7 +100,7 @@ fn check_pooled(backend: &mut dyn Backend, family: &str, fixture: &Fixture, tole
         }
         assert_eq!(row, &pooled[..width], "{family}: row {at} has another mean");
     }
-    let plan = cera_arch::build_pooled(&file, Some(Pooling::Last)).unwrap().plan;
+    let plan = cera_arch::build_for(&file, &purpose(Pooling::Last)).unwrap().plan;
     let mut runner = Runner::load_plan(backend, &file, plan, KvType::F32, 512, 256).unwrap();
     let mut last = Vec::new();
     runner
@@ -108,6 +108,10 @@ fn check_pooled(backend: &mut dyn Backend, family: &str, fixture: &Fixture, tole
         .unwrap();
     let expected = &fixture.logits[(positions - 1) * width..];
     assert!(last.iter().zip(expected).all(|(a, b)| (a - b).abs() <= tolerance), "{family}: the last row");
+}
+
+fn purpose(pooling: Pooling) -> Purpose {
+    Purpose { pooling: Some(pooling), ..Purpose::default() }
 }
 
 /// One test a fixture, by the family's name.

@@ -54,6 +54,10 @@ def main():
         return self._set_vocab_gpt2()
 
     base.TextModel._set_vocab_sentencepiece = set_vocab
+    from conversion.glm import Glm4Model
+    from conversion.phi import Phi3MiniModel
+
+    Glm4Model.set_vocab = Phi3MiniModel.set_vocab = set_vocab
     base.TextModel._set_vocab_glm = base.TextModel._set_vocab_gpt2
     keep_rotary_part(base.ModelBase)
     pass_norms_on()

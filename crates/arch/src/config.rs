@@ -37,6 +37,12 @@ pub(crate) struct Config<'a> {
     rope_dims: usize,
     rope_base: f32,
     rope_scale: f32,
+    /// What cosines and sines are multiplied with, but by YaRN.
+    rope_magnitude: f32,
+    /// `rope.scaling.type` is `longrope`, which not every family has.
+    pub long_rope: bool,
+    /// Positions that it is built for, of those that it was trained for.
+    positions: usize,
     /// Where the file scales positions by YaRN.
     pub yarn: Option<Scaling>,
 }
@@ -78,9 +84,19 @@ const OF_SOME: &[(&str, f32)] = &[
     ("use_parallel_residual", 0.0),
 ];
 
+const ORIGINAL_LENGTH: &str = "rope.scaling.original_context_length";
+
+/// The names of divisors for texts of the length that a model learned from first, and for longer ones.
+pub(crate) const LONG_FACTORS: [&str; 2] = ["rope_factors_short", "rope_factors_long"];
+
 impl<'a> Config<'a> {
     /// Reads and checks what all families share.
-    pub fn read(file: &'a dyn Checkpoint, architecture: &'static str, encoder: bool) -> Result<Self, Error> {
+    pub fn read(
+        file: &'a dyn Checkpoint,
+        architecture: &'static str,
+        encoder: bool,
+        positions: Option<usize>,
+    ) -> Result<Self, Error> {
         let mut c = Config {
             metadata: file.metadata(),
             architecture,
@@ -96,6 +112,9 @@ impl<'a> Config<'a> {
             rope_dims: 0,
             rope_base: 0.0,
             rope_scale: 1.0,
+            rope_magnitude: 1.0,
+            long_rope: false,
+            positions: 0,
             yarn: None,
         };
         let all = c.count("block_count")?;
@@ -114,6 +133,7 @@ impl<'a> Config<'a> {
         }
         c.width = c.count("embedding_length")?;
         c.context_length = c.count("context_length")?;
+        c.positions = positions.unwrap_or(c.context_length).min(c.context_length);
         c.eps = match (
             c.positive("attention.layer_norm_rms_epsilon")?,
             c.positive("attention.layer_norm_epsilon")?,
@@ -185,10 +205,11 @@ impl<'a> Config<'a> {
             Some("none") => {}
             Some("linear") | None => self.rope_scale = 1.0 / factor.unwrap_or(1.0),
             Some("yarn") => return self.read_yarn(factor.unwrap_or(1.0)),
+            Some("longrope") => self.long_rope = true,
             Some(_) => return Err(self.unsupported("rope.scaling.type")),
         }
+        self.rope_magnitude = self.positive("rope.scaling.attn_factor")?.unwrap_or(1.0);
         self.refuse(&[
-            ("rope.scaling.attn_factor", 1.0),
             ("rope.scaling.yarn_attn_factor", 1.0),
             ("rope.scaling.yarn_ext_factor", 0.0),
             ("rope.scaling.yarn_log_multiplier", 0.0),
@@ -198,7 +219,7 @@ impl<'a> Config<'a> {
     fn read_yarn(&mut self, factor: f32) -> Result<(), Error> {
         // Another value would leave a part of the ramp out.
         self.refuse(&[("rope.scaling.yarn_ext_factor", 1.0)])?;
-        let original = self.find_count("rope.scaling.original_context_length")?;
+        let original = self.find_count(ORIGINAL_LENGTH)?;
         let scaling = Scaling {
             factor,
             original: original.unwrap_or(self.context_length),
@@ -263,8 +284,16 @@ impl<'a> Config<'a> {
         let rope = self.unscaled_rope(style);
         match &self.yarn {
             Some(y) => y.apply(rope, true, y.growth(1.0) / y.growth(y.shared)),
-            None => Rope { scale: self.rope_scale, ..rope },
+            None => Rope { scale: self.rope_scale, magnitude: self.rope_magnitude, ..rope },
         }
+    }
+
+    /// The name of the divisors that the positions call for, of a model that has two sets of them (LongRoPE, Ding et al.
+    /// 2024, arXiv:2402.13753): as llama.cpp and vLLM do, one set for all that this plan computes.
+    pub fn long_factors(&self) -> Result<&'static str, Error> {
+        let original = self.find_count(ORIGINAL_LENGTH)?.unwrap_or(self.context_length);
+        let [short, long] = LONG_FACTORS;
+        Ok(if self.positions > original { long } else { short })
     }
 
     /// The rope that the file describes, without divisors and whatever scales positions.
@@ -368,6 +397,9 @@ impl<'a> Config<'a> {
     /// Refuses keys of some families that this one did not read.
     pub fn refuse_unread(&self) -> Result<(), Error> {
         let read = self.read.borrow().clone();
+        if self.long_rope && !read.contains(ORIGINAL_LENGTH) {
+            return Err(self.unsupported("rope.scaling.type"));
+        }
         OF_SOME.iter().filter(|(name, _)| !read.contains(*name)).try_for_each(|&key| self.refuse(&[key]))
     }
 
@@ -397,7 +429,8 @@ impl<'a> Config<'a> {
         Error::Unsupported { key, value }
     }
 
-    fn need_positive(&self, name: &str) -> Result<f32, Error> {
+    /// The same, which the file must have.
+    pub fn need_positive(&self, name: &str) -> Result<f32, Error> {
         match self.positive(name)? {
             Some(v) => Ok(v),
             None => Err(cera_gguf::Error::Missing { key: self.key(name) }.into()),

@@ -98,6 +98,31 @@ impl Experts {
     }
 }
 
+/// The half of a block behind attention, where it is dense.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unit {
+    /// Two matrices and the function between them.
+    Plain(Act),
+    /// A gated unit.
+    Gated(Act),
+    /// A gated unit that has gate and up, in this order, in one matrix `ffn_up`.
+    Joined(Act),
+}
+
+/// What a dense unit makes of a block's normalised row.
+pub(crate) fn dense(c: &Config<'_>, g: &Graph<'_>, l: &Layer<'_>, h: Val, unit: Unit) -> Result<Val, Error> {
+    let h = match unit {
+        Unit::Plain(act) => g.act(l.linear(h, "ffn_up"), act),
+        Unit::Gated(act) => g.glu(l.linear(h, "ffn_gate"), l.linear(h, "ffn_up"), act),
+        Unit::Joined(act) => {
+            let inner = c.count("feed_forward_length")?;
+            let [gate, up] = l.linear_parts(h, "ffn_up", [inner, inner]);
+            g.glu(gate, up, act)
+        }
+    };
+    Ok(l.linear(h, "ffn_down"))
+}
+
 /// What block `n` makes of its normalised row.
 pub(crate) fn feed_forward(
     g: &Graph<'_>,

@@ -1,11 +1,13 @@
-//! Decoders with layer norms: GPT-2 and StarCoder, GPT-NeoX, Phi 1 and 2, StarCoder 2, StableLM, Falcon, Command R.
+//! Decoders with layer norms: GPT-2 and StarCoder, GPT-NeoX, Phi 1 and 2, StarCoder 2, StableLM, Falcon, Nemotron,
+//! Jais 2, Command R.
 //!
 //! GPT-2: Radford et al. 2019. The others turn heads by their positions where it adds a table (Su et al. 2021,
 //! arXiv:2104.09864), and many let both halves of a block read the same row (Wang and Komatsuzaki 2021). Biases stand
 //! where the file has them; the rest is [`Family`].
 
-use cera_plan::{Act, Graph, Layer, Plan, Rope, RopeStyle, Tensors, Val};
+use cera_plan::{Act, Graph, Layer, Plan, Rope, RopeStyle, Tensors};
 
+use crate::feed_forward::{Unit, dense};
 use crate::joined::queries_keys_values;
 use crate::{Error, config::Config};
 
@@ -41,15 +43,6 @@ pub(crate) enum Halves {
     Falcon,
 }
 
-/// The half of a block behind attention.
-#[derive(Clone, Copy)]
-pub(crate) enum Unit {
-    /// Two matrices and the function between them.
-    Plain(Act),
-    /// A gated unit.
-    Gated(Act),
-}
-
 pub(crate) const GPT2: Family = Family {
     style: None,
     halves: Halves::InTurn,
@@ -76,6 +69,9 @@ pub(crate) const FALCON: Family =
 /// Bellagente et al. 2024, arXiv:2402.17834.
 pub(crate) const STABLELM: Family =
     Family { halves: Halves::Found, unit: Unit::Gated(Act::Silu), ..STARCODER2 };
+
+/// Squared rectifiers (Nemotron 4, arXiv:2402.16819; Jais 2). Nemotron's norms are stored less by one, and converters add it.
+pub(crate) const NEMOTRON: Family = Family { unit: Unit::Plain(Act::Relu2), ..STARCODER2 };
 
 /// Cohere 2024, of the first generation.
 pub(crate) const COMMAND_R: Family = Family {
@@ -176,19 +172,10 @@ pub(crate) fn build(c: &Config<'_>, tensors: &dyn Tensors, family: &Family) -> R
         if let Some(norm) = norms.unit {
             h = l.layer_norm(if norms.parallel { x } else { sum }, norm);
         }
-        x = g.add(sum, unit(&g, &l, h, family.unit));
+        x = g.add(sum, dense(c, &g, &l, h, family.unit)?);
     }
     let x = g.layer_norm(x, "output_norm");
     let logits = g.linear(x, if g.has("output") { "output" } else { "token_embd" });
     let logits = g.scale(logits, logit_scale.unwrap_or(1.0));
     Ok(g.finish(logits)?)
-}
-
-fn unit(g: &Graph<'_>, l: &Layer<'_>, h: Val, unit: Unit) -> Val {
-    let up = l.linear(h, "ffn_up");
-    let h = match unit {
-        Unit::Plain(act) => g.act(up, act),
-        Unit::Gated(act) => g.glu(l.linear(h, "ffn_gate"), up, act),
-    };
-    l.linear(h, "ffn_down")
 }

@@ -29,47 +29,71 @@ pub use pooling::Pooling;
 use std::collections::HashSet;
 
 use cera_gguf::Checkpoint;
-use cera_plan::{Asked, Plan, RopeStyle, Scoring, TensorShape, Tensors};
-use config::Config;
-use feed_forward::{Choice, SOFTMAX};
-use llama::{Family, LLAMA, QueryNorms};
+use cera_plan::{Act, Asked, Plan, RopeStyle, Scoring, TensorShape, Tensors};
+use config::{Config, LONG_FACTORS};
+use feed_forward::{Choice, SOFTMAX, Unit};
+use llama::{Family, LLAMA, Local, QueryNorms, Windows};
 
 /// Records the plan of a file whose common keys have been read.
 type Build = fn(&Config<'_>, &dyn Tensors) -> Result<Plan, Error>;
 
 /// The names that files give in `general.architecture`, and what builds them.
 const TABLE: &[(&str, Build)] = &[
+    ("arcee", |c, t| llama::build(c, t, &Family { unit: Unit::Plain(Act::Relu2), experts: None, ..LLAMA })),
     ("bert", bert::build),
     ("cohere2", |c, t| gpt::build(c, t, &gpt::COHERE2)),
     ("command-r", |c, t| gpt::build(c, t, &gpt::COMMAND_R)),
     (deepseek2::NAME, deepseek2::build),
     ("gemma-embedding", gemma::encoder),
+    ("exaone4", |c, t| {
+        let windows = Windows::Local(4, Local::AlonePlaced);
+        llama::build(c, t, &Family { query_norms: QueryNorms::Heads, windows, ..BEHIND })
+    }),
     ("falcon", |c, t| gpt::build(c, t, &gpt::FALCON)),
     ("falcon-h1", falcon_h1::build),
     ("gemma", gemma::build1),
     ("gemma2", gemma::build2),
     ("gemma3", gemma::build3),
+    ("glm4", |c, t| {
+        llama::build(
+            c,
+            t,
+            &Family { unit: Unit::Joined(Act::Silu), norms_behind: true, experts: None, ..LLAMA },
+        )
+    }),
     ("glm4moe", |c, t| {
-        llama::build(c, t, &Family { second_norm: "post_attention_norm", experts: Some(JUDGED), ..HALVED })
+        llama::build(c, t, &Family { norms: SECOND_BEHIND_ATTENTION, experts: Some(JUDGED), ..HALVED })
     }),
     ("gpt2", |c, t| gpt::build(c, t, &gpt::GPT2)),
     ("gptneox", gpt::neox),
     ("gpt-oss", gpt_oss::build),
-    ("ernie4_5-moe", |c, t| llama::build(c, t, &Family { window: false, ..LLAMA })),
-    ("granite", |c, t| llama::build(c, t, &Family { window: false, scales: true, experts: None, ..LLAMA })),
-    ("granitemoe", |c, t| llama::build(c, t, &Family { window: false, scales: true, ..LLAMA })),
+    ("ernie4_5", |c, t| llama::build(c, t, &Family { experts: None, ..LLAMA })),
+    ("ernie4_5-moe", |c, t| llama::build(c, t, &Family { ..LLAMA })),
+    ("granite", |c, t| llama::build(c, t, &Family { scales: true, experts: None, ..LLAMA })),
+    ("granitemoe", |c, t| llama::build(c, t, &Family { scales: true, ..LLAMA })),
     ("granitehybrid", granite_hybrid::build),
+    ("hunyuan-dense", |c, t| llama::build(c, t, &Family { query_norms: QueryNorms::Turned, ..HALVED })),
+    ("jais2", |c, t| gpt::build(c, t, &gpt::NEMOTRON)),
     ("lfm2", lfm2::build),
     ("lfm2moe", lfm2::build_moe),
-    ("llama", |c, t| llama::build(c, t, &LLAMA)),
+    ("llama", |c, t| llama::build(c, t, &Family { windows: Windows::Every, ..LLAMA })),
     ("mamba", mamba::build),
     ("mamba2", mamba::build2),
-    ("mistral3", |c, t| llama::build(c, t, &LLAMA)),
+    ("minicpm", llama::minicpm),
+    ("mistral3", |c, t| llama::build(c, t, &Family { windows: Windows::Every, ..LLAMA })),
+    ("nemotron", |c, t| gpt::build(c, t, &gpt::NEMOTRON)),
+    ("olmo2", |c, t| {
+        let windows = Windows::Local(4, Local::Unscaled);
+        llama::build(c, t, &Family { query_norms: QueryNorms::Row, windows, ..BEHIND })
+    }),
     ("olmoe", |c, t| {
         let query_norms = QueryNorms::Row;
         llama::build(c, t, &Family { query_norms, experts: Some(UNEVEN), ..HALVED })
     }),
     ("phi2", |c, t| gpt::build(c, t, &gpt::PHI)),
+    ("phi3", |c, t| {
+        llama::build(c, t, &Family { unit: Unit::Joined(Act::Silu), windows: Windows::Every, ..HALVED })
+    }),
     ("qwen2", |c, t| llama::build(c, t, &HALVED)),
     ("qwen2moe", |c, t| llama::build(c, t, &Family { experts: Some(UNEVEN), ..HALVED })),
     ("qwen3", |c, t| llama::build(c, t, &Family { query_norms: QueryNorms::Heads, ..HALVED })),
@@ -80,16 +104,21 @@ const TABLE: &[(&str, Build)] = &[
     ("qwen35", qwen35::build),
     ("qwen35moe", qwen35::build_moe),
     ("qwen3next", qwen35::build_next),
-    ("smollm3", |c, t| {
-        llama::build(c, t, &Family { no_rope_every: Some(4), window: false, experts: None, ..LLAMA })
-    }),
+    ("seed_oss", |c, t| llama::build(c, t, &Family { norms: SECOND_BEHIND_ATTENTION, ..HALVED })),
+    ("smollm3", |c, t| llama::build(c, t, &Family { no_rope_every: Some(4), experts: None, ..LLAMA })),
     ("stablelm", |c, t| gpt::build(c, t, &gpt::STABLELM)),
     ("starcoder", |c, t| gpt::build(c, t, &gpt::GPT2)),
     ("starcoder2", |c, t| gpt::build(c, t, &gpt::STARCODER2)),
 ];
 
-/// Llama with rows that are not permuted, dense, and without a window.
-const HALVED: Family = Family { style: RopeStyle::Halved, window: false, experts: None, ..LLAMA };
+/// Llama with rows that are not permuted, and dense.
+const HALVED: Family = Family { style: RopeStyle::Halved, experts: None, ..LLAMA };
+
+/// The norms before the halves of a block, where the second has the name that is elsewhere that of one behind attention.
+const SECOND_BEHIND_ATTENTION: Option<[&str; 2]> = Some(["attn_norm", "post_attention_norm"]);
+
+/// Norms behind the halves of a block and none before (OLMo 2, arXiv:2501.00656; EXAONE 4, arXiv:2507.11407).
+const BEHIND: Family = Family { norms: None, norms_behind: true, ..HALVED };
 
 /// Experts by softmax, whose weights are left as they are.
 const UNEVEN: Choice = Choice { normalised: false, ..SOFTMAX };
@@ -126,30 +155,46 @@ pub fn architectures() -> impl Iterator<Item = &'static str> {
 /// # Errors
 /// [`Error`]: the file is of no known architecture, or its numbers and tensors do not make such a model.
 pub fn build(file: &dyn Checkpoint) -> Result<Model, Error> {
-    build_pooled(file, None)
+    build_for(file, &Purpose::default())
 }
 
-/// The same, for embeddings of this kind, where one is given.
+/// What a model is built for.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Purpose {
+    /// Embeddings of this kind. `None`: what the file says it is for.
+    pub pooling: Option<Pooling>,
+    /// How many positions a text may have. `None`: as many as the model was trained for. Some models turn heads otherwise
+    /// where texts may be longer than those that they learned from first (Phi 3 and 4 with LongRoPE).
+    pub positions: Option<usize>,
+}
+
+/// The same, for a purpose.
 ///
 /// # Errors
 /// As [`build`].
-pub fn build_pooled(file: &dyn Checkpoint, pooling: Option<Pooling>) -> Result<Model, Error> {
+pub fn build_for(file: &dyn Checkpoint, purpose: &Purpose) -> Result<Model, Error> {
     let found: &str = file.metadata().need("general.architecture")?;
     let Some(&(architecture, build)) = TABLE.iter().find(|(name, _)| *name == found) else {
         let supported = architectures().collect::<Vec<_>>().join(", ");
         return Err(Error::Architecture { found: found.to_owned(), supported });
     };
     let encoder = ENCODERS.contains(&architecture);
-    let config = Config::read(file, architecture, encoder)?;
+    let config = Config::read(file, architecture, encoder, purpose.positions)?;
     let of_file = config.pooling()?.or(encoder.then_some(Pooling::None));
-    let pooling = pooling.or(of_file);
+    let pooling = purpose.pooling.or(of_file);
     let asked = pooling.map_or(Asked::Logits, Pooling::asked);
     let plan = build(&config, &FileTensors { file, asked });
     config.refuse_unread()?;
     let plan = plan?;
     let used: HashSet<&str> = plan.weights.iter().map(|w| w.name.as_str()).collect();
+    let divisors = LONG_FACTORS.map(|name| format!("{name}.weight"));
+    let is_divisors = |name: &str| divisors.iter().any(|divisors| divisors == name);
+    // The other set of the two is for texts of another length.
+    let has_divisors = used.iter().any(|name| is_divisors(name));
     let unneeded = |name: &str| {
-        config.predicts(name) || pooling.is_some() && HEADS.iter().any(|head| name.starts_with(head))
+        config.predicts(name)
+            || has_divisors && is_divisors(name)
+            || pooling.is_some() && HEADS.iter().any(|head| name.starts_with(head))
     };
     let unused = file.tensors().iter().find(|t| !used.contains(t.name.as_str()) && !unneeded(&t.name));
     if let Some(unused) = unused {

@@ -1,7 +1,7 @@
 //! Files whose numbers or tensors do not make a model: each is refused by an error that names the key or the tensor,
 //! and both numbers where two disagree.
 
-use cera_arch::{Error, Model, Pooling, build};
+use cera_arch::{Error, Model, Pooling, Purpose, build_for};
 use cera_gguf::{Array, Gguf, Metadata, Value, Writer};
 use cera_plan::{ExpertMatrices, GroupScore, Groups, Op, Routing, RowSet, Scoring};
 use cera_quant::Type;
@@ -30,7 +30,7 @@ impl File {
         f.tensor("token_embd.weight", &[32, 10]);
         f.tensor("output_norm.weight", &[32]);
         let second = match architecture {
-            "gpt-oss" | "glm4moe" => "post_attention_norm",
+            "gpt-oss" | "glm4moe" | "seed_oss" => "post_attention_norm",
             _ => "ffn_norm",
         };
         let norms = ["attn_norm", second];
@@ -39,8 +39,11 @@ impl File {
             "gemma3" | "gemma-embedding" => {
                 (&["post_attention_norm", "post_ffw_norm"], &["attn_q_norm", "attn_k_norm"])
             }
-            "gemma2" => (&["post_attention_norm", "post_ffw_norm"], &[]),
-            "qwen3" | "qwen3moe" | "olmoe" => (&[], &["attn_q_norm", "attn_k_norm"]),
+            "gemma2" | "glm4" => (&["post_attention_norm", "post_ffw_norm"], &[]),
+            "olmo2" | "exaone4" => {
+                (&["post_attention_norm", "post_ffw_norm"], &["attn_q_norm", "attn_k_norm"])
+            }
+            "qwen3" | "qwen3moe" | "olmoe" | "hunyuan-dense" => (&[], &["attn_q_norm", "attn_k_norm"]),
             _ => (&[], &[]),
         };
         let norms: Vec<&str> = norms.chain(post.iter().copied()).collect();
@@ -50,8 +53,8 @@ impl File {
             }
             for norm in head {
                 let length = match (architecture, *norm) {
-                    ("olmoe", "attn_q_norm") => 32,
-                    ("olmoe", _) => 16,
+                    ("olmoe" | "olmo2", "attn_q_norm") => 32,
+                    ("olmoe" | "olmo2", _) => 16,
                     _ => 8,
                 };
                 f.tensor(&format!("blk.{n}.{norm}.weight"), &[length]);
@@ -74,13 +77,20 @@ impl File {
         if architecture == "deepseek2" {
             f.latent();
         }
-        f.become_gpt();
+        f.become_kin();
         f
     }
 
-    /// Takes away what models with layer norms do without, and gives a table of positions to those that have one.
-    fn become_gpt(&mut self) {
+    /// Takes away what Llama's more distant kin do without, and gives them what they have instead.
+    fn become_kin(&mut self) {
         let gone: &[&str] = match self.architecture {
+            "arcee" | "jais2" | "nemotron" | "phi3" | "glm4" => &["ffn_gate"],
+            "exaone4" | "olmo2" => &["attn_norm", "ffn_norm"],
+            "minicpm" => {
+                let scales = ["embedding_scale", "residual_scale", "logit_scale"];
+                scales.into_iter().for_each(|key| self.set(key, 1.5f32));
+                return;
+            }
             "command-r" | "cohere2" => &["ffn_norm"],
             "falcon" | "phi2" => &["ffn_norm", "ffn_gate"],
             "gpt2" | "gptneox" | "starcoder" | "starcoder2" => &["ffn_gate"],
@@ -89,6 +99,10 @@ impl File {
         self.tensors.retain(|t| !gone.iter().any(|part| t.0.contains(part)));
         if let "gpt2" | "starcoder" = self.architecture {
             self.tensor("position_embd.weight", &[32, 128]);
+        }
+        if let "phi3" | "glm4" = self.architecture {
+            self.set("feed_forward_length", 64u32);
+            (0..2).for_each(|n| self.tensor(&format!("blk.{n}.ffn_up.weight"), &[32, 128]));
         }
     }
 
@@ -142,12 +156,21 @@ impl File {
         self.metadata.insert(format!("{}.{key}", self.architecture), value);
     }
 
+    fn without(&mut self, key: &str) {
+        self.metadata = std::mem::replace(&mut self.metadata, Metadata::new()).without(&[key]);
+    }
+
     fn tensor(&mut self, name: &str, dims: &[u64]) {
         self.tensors.retain(|t| t.0 != name);
         self.tensors.push((name.into(), Type::F32, dims.into()));
     }
 
     fn build(&self) -> Result<Model, Error> {
+        self.build_for(None)
+    }
+
+    /// Builds it for texts of so many positions.
+    fn build_for(&self, positions: Option<usize>) -> Result<Model, Error> {
         let mut writer = Writer::new(self.metadata.clone()).unwrap();
         for (name, ty, dims) in &self.tensors {
             writer.tensor(name, *ty, dims).unwrap();
@@ -156,7 +179,8 @@ impl File {
         while let Some(bytes) = body.pending().map(|t| t.bytes) {
             body.write(&vec![0; bytes as usize]).unwrap();
         }
-        build(&Gguf::from_bytes(body.finish().unwrap()).unwrap())
+        let purpose = Purpose { positions, ..Purpose::default() };
+        build_for(&Gguf::from_bytes(body.finish().unwrap()).unwrap(), &purpose)
     }
 }
 
@@ -389,7 +413,13 @@ fn tensors_of_the_wrong_shape_or_place() {
 
 #[test]
 fn what_changes_the_meaning_is_never_ignored() {
-    refused(&["llama.rope.scaling.type", "longrope"], |f| f.set("rope.scaling.type", "longrope"));
+    // A family that has no two sets of divisors, and a file that lacks them.
+    for name in ["gemma3", "starcoder2"] {
+        refused_of(name, &[&format!("{name}.rope.scaling.type"), "longrope"], |f| {
+            f.set("rope.scaling.type", "longrope");
+        });
+    }
+    refused(&["rope_factors_short.weight", "missing"], |f| f.set("rope.scaling.type", "longrope"));
     refused(&["llama.rope.scaling.yarn_log_multiplier", "0.1"], |f| {
         f.set("rope.scaling.yarn_log_multiplier", 0.1f32);
     });
@@ -684,4 +714,86 @@ fn command_r7b_has_positions_where_it_has_windows() {
     assert_eq!(windows(&model), [Some(64), None]);
     assert_eq!(names(&model).iter().filter(|&&name| name == "rope").count(), 2);
     assert!(model.plan.ops.iter().any(|op| matches!(op, Op::Scale { by: 0.25, .. })));
+}
+
+#[test]
+fn divisors_are_those_of_the_texts_that_are_asked_for() {
+    let mut file = File::new("phi3");
+    file.set("rope.scaling.original_context_length", 64u32);
+    file.set("rope.scaling.attn_factor", 1.25f32);
+    for name in ["rope_factors_short.weight", "rope_factors_long.weight"] {
+        file.tensor(name, &[4]);
+    }
+    let used = |positions| {
+        let plan = file.build_for(positions).unwrap().plan;
+        let is_turned =
+            |op: &Op| matches!(op, Op::Rope { rope, .. } if rope.magnitude == 1.25 && rope.factors.is_some());
+        assert_eq!(plan.ops.iter().filter(|op| is_turned(op)).count(), 4);
+        let mut names = plan.weights.iter().filter(|w| w.name.starts_with("rope")).map(|w| w.name.clone());
+        (names.next().unwrap(), names.next())
+    };
+    let (short, long) = ("rope_factors_short.weight".to_owned(), "rope_factors_long.weight".to_owned());
+    assert_eq!(used(Some(64)), (short, None));
+    assert_eq!(used(Some(65)), (long.clone(), None));
+    // As many as it was trained for, 128, and no more than that.
+    assert_eq!(used(None), (long, None));
+    let why = |change: &dyn Fn(&mut File)| {
+        let mut file = File::new("phi3");
+        change(&mut file);
+        file.build().unwrap_err().to_string()
+    };
+    let lacking = why(&|f| f.tensor("rope_factors_long.weight", &[4]));
+    assert!(lacking.contains("rope_factors_short.weight"), "{lacking}");
+    let halved = why(&|f| f.tensor("rope_factors_short.weight", &[2]));
+    assert!(halved.contains("[2]") && halved.contains("[4]"), "{halved}");
+}
+
+#[test]
+fn norms_and_windows_of_the_later_kin() {
+    let windows = |model: &Model| model.plan.kv.iter().map(|kv| kv.window).collect::<Vec<_>>();
+    let ropes = |model: &Model| -> Vec<(f32, f32)> {
+        let rope = |op: &Op| match op {
+            Op::Rope { rope, .. } => Some((rope.base, rope.scale)),
+            _ => None,
+        };
+        model.plan.ops.iter().filter_map(rope).collect()
+    };
+    let local = |f: &mut File| {
+        f.set("attention.sliding_window", 64u32);
+        f.set("attention.sliding_window_pattern", Value::Array(Array::Bool(vec![true, false])));
+        f.set("rope.scaling.type", "linear");
+        f.set("rope.scaling.factor", 4f32);
+    };
+    let model = accepted("olmo2", local);
+    assert_eq!(windows(&model), [Some(64), None]);
+    assert_eq!(ropes(&model), [(1e4, 1.0), (1e4, 1.0), (1e4, 0.25), (1e4, 0.25)]);
+    let model = accepted("exaone4", local);
+    assert_eq!((windows(&model), ropes(&model)), (vec![Some(64), None], vec![(1e4, 0.25); 2]));
+    assert_eq!(ropes(&accepted("exaone4", |_| {})), [(1e4, 1.0); 4]);
+    assert_eq!(windows(&accepted("phi3", |f| f.set("attention.sliding_window", 64u32))), [Some(64); 2]);
+    // 0 says that there is none (Phi 4).
+    assert_eq!(windows(&accepted("phi3", |f| f.set("attention.sliding_window", 0u32))), [None; 2]);
+    for (name, norm) in
+        [("glm4", "post_ffw_norm"), ("olmo2", "post_attention_norm"), ("seed_oss", "attn_norm")]
+    {
+        let norm = format!("blk.1.{norm}.weight");
+        refused_of(name, &[&norm, "missing"], |f| f.tensors.retain(|t| t.0 != norm));
+    }
+    refused_of("olmo2", &["blk.0.attn_norm.weight"], |f| f.tensor("blk.0.attn_norm.weight", &[32]));
+    refused_of("phi3", &["blk.0.ffn_up.weight", "[32, 64]", "[32, 128]"], |f| {
+        f.tensor("blk.0.ffn_up.weight", &[32, 64])
+    });
+    refused_of("glm4", &["glm4.feed_forward_length", "missing"], |f| {
+        f.without("glm4.feed_forward_length");
+    });
+    refused_of("arcee", &["blk.0.ffn_gate.weight"], |f| f.tensor("blk.0.ffn_gate.weight", &[32, 64]));
+    refused_of("minicpm", &["minicpm.logit_scale", "missing"], |f| {
+        f.without("minicpm.logit_scale");
+    });
+    // Heads turn, then are normalised.
+    let order: Vec<_> = names(&accepted("hunyuan-dense", |_| {}))
+        .into_iter()
+        .filter(|n| ["rope", "head_norm"].contains(n))
+        .collect();
+    assert_eq!(order[..2], ["rope", "head_norm"]);
 }

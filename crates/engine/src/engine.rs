@@ -4,7 +4,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cera_arch::Pooling;
+use cera_arch::{Pooling, Purpose};
 use cera_backend::{BLOCK, Backend, KvShape, KvType, Loaded, Rows, SampleRow, SeqRows, StepOutput};
 use cera_convert::Source;
 use cera_gguf::Metadata;
@@ -128,7 +128,9 @@ impl Engine {
         options: &Options<'_>,
     ) -> Result<Self, Error> {
         let start = Instant::now();
-        let model = cera_arch::build_pooled(source.checkpoint(), options.pooling)?;
+        let positions = Some(options.context.unwrap_or(DEFAULT_CONTEXT));
+        let purpose = Purpose { pooling: options.pooling, positions };
+        let model = cera_arch::build_for(source.checkpoint(), &purpose)?;
         let pooling = model.pooling;
         let plan = cera_plan::fuse(model.plan, &|op| backend.takes(op));
         let context = context(options.context, model.context_length)?;

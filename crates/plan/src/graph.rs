@@ -479,7 +479,12 @@ impl Layer<'_> {
     /// The weight that holds the rope's frequency divisors, where the checkpoint has it.
     pub fn rope_factors(&self, dims: usize) -> Option<Wt> {
         let name = "rope_freqs";
-        self.g.has(name).then(|| self.g.vector(format!("{name}.weight"), dims / 2))
+        self.g.has(name).then(|| self.need_rope_factors(name, dims))
+    }
+
+    /// The rope's frequency divisors `{name}.weight`, which the checkpoint must have.
+    pub fn need_rope_factors(&self, name: &str, dims: usize) -> Wt {
+        self.g.vector(format!("{name}.weight"), dims / 2)
     }
 
     /// Stores `k` and `v` in a new layer of the cache, then attends `q` over it.
