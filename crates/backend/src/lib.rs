@@ -128,6 +128,45 @@ pub trait Loaded: Send {
     fn copy_blocks(&mut self, pairs: &[(BlockId, BlockId)]) -> Result<(), Error>;
     /// Copies slots of recurrent state, in order: `(from, to)`.
     fn copy_slots(&mut self, pairs: &[(SlotId, SlotId)]) -> Result<(), Error>;
+    /// What blocks and slots are outside of the backend; `None` where it does not give them out.
+    fn image(&self) -> Option<Image> {
+        None
+    }
+    /// Appends a block's bytes to `out`, [`Image::block_bytes`] of them. The same backend, loaded with the same plan and the
+    /// same [`KvType`], takes them again, also in another process.
+    fn read_block(&mut self, _block: BlockId, _out: &mut Vec<u8>) -> Result<(), Error> {
+        Err(Error::Step("the backend does not give blocks out".into()))
+    }
+    /// Makes a block what [`read_block`](Self::read_block) read.
+    fn write_block(&mut self, _block: BlockId, _bytes: &[u8]) -> Result<(), Error> {
+        Err(Error::Step("the backend takes no blocks in".into()))
+    }
+    /// Appends the bytes of a slot's recurrent states to `out`, [`Image::slot_bytes`] of them.
+    fn read_slot(&mut self, _slot: SlotId, _out: &mut Vec<u8>) -> Result<(), Error> {
+        Err(Error::Step("the backend does not give slots out".into()))
+    }
+    /// Makes a slot what [`read_slot`](Self::read_slot) read when its states had seen so many positions.
+    fn write_slot(&mut self, _slot: SlotId, _seen: usize, _bytes: &[u8]) -> Result<(), Error> {
+        Err(Error::Step("the backend takes no slots in".into()))
+    }
+}
+
+/// The form that a backend gives its cache out in.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Image {
+    /// Bytes of a block, all layers together.
+    pub block_bytes: usize,
+    /// Bytes of a slot of recurrent state, all layers together.
+    pub slot_bytes: usize,
+}
+
+/// Checks a block and its bytes against the cache. Backends that give blocks out call it first.
+pub fn check_image(kv: &KvShape, block: BlockId, bytes: usize, image: usize) -> Result<(), Error> {
+    check_copy(kv, &[(block, block)])?;
+    if bytes == image {
+        return Ok(());
+    }
+    Err(Error::Step(format!("{bytes} bytes, but a block or slot has {image}")))
 }
 
 /// Checks a step against the plan and the cache. Backends call it first, so that a step can fail only for the

@@ -76,6 +76,15 @@ impl Slots {
         Ok(())
     }
 
+    /// Notes that a slot's states, from outside, have seen so many positions.
+    ///
+    /// # Errors
+    /// [`Error::Step`] where the slot is not there.
+    pub fn restore(&mut self, slot: SlotId, seen: usize) -> Result<(), Error> {
+        *self.find(slot)? = Some(seen);
+        Ok(())
+    }
+
     fn set(&mut self, rows: &Rows<'_>, seen: impl Fn(usize) -> Option<usize>) {
         for s in rows.seqs {
             if let Some(at) = s.slot.and_then(|slot| self.seen.get_mut(slot.0 as usize)) {

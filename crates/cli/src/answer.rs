@@ -31,6 +31,10 @@ pub fn give(
     stream: bool,
 ) -> Result<Answer, Failure> {
     let text_comes = engine.tokenizer().is_ok();
+    let on_disk = engine.disk_stats().is_some();
+    if on_disk {
+        engine.reuse(sequence)?;
+    }
     let long = sequence.pending().len() > engine.max_rows();
     let bar = long.then(|| progress::tokens("reading"));
     let answering = Answering::begin();
@@ -67,6 +71,9 @@ pub fn give(
     }
     written?;
     let report = report?;
+    if on_disk {
+        engine.keep(sequence)?;
+    }
     if stream && !text.ends_with('\n') {
         writeln!(out)?;
     }

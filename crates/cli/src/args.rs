@@ -57,6 +57,39 @@ impl ModelArgs {
     }
 }
 
+/// Where beginnings of prompts are kept between runs.
+#[derive(Args, Clone, Debug)]
+#[command(next_help_heading = "Prompts that were read before")]
+pub struct DiskArgs {
+    /// Keep what the cache holds of prompts in this folder, and go on from it where a prompt begins like a former one, also
+    /// after a restart.
+    #[arg(long, env = "CERA_PROMPT_CACHE", value_name = "FOLDER")]
+    pub prompt_cache: Option<PathBuf>,
+    /// The most bytes of its files; K, M and G stand for thousands, millions and thousands of millions.
+    #[arg(long, env = "CERA_PROMPT_CACHE_SIZE", value_name = "BYTES", default_value = "8G", value_parser = size)]
+    pub prompt_cache_size: u64,
+}
+
+impl DiskArgs {
+    /// The engine's option.
+    pub fn options(&self) -> Option<cera::DiskOptions> {
+        let folder = self.prompt_cache.clone()?;
+        Some(cera::DiskOptions { folder, bytes: self.prompt_cache_size })
+    }
+}
+
+/// A number of bytes.
+fn size(text: &str) -> Result<u64, String> {
+    let (digits, factor) = match text.char_indices().last() {
+        Some((at, 'K' | 'k')) => (text.get(..at), 1_000),
+        Some((at, 'M' | 'm')) => (text.get(..at), 1_000_000),
+        Some((at, 'G' | 'g')) => (text.get(..at), 1_000_000_000),
+        _ => (Some(text), 1),
+    };
+    let number = digits.and_then(|d| d.parse::<u64>().ok()).and_then(|n| n.checked_mul(factor));
+    number.ok_or_else(|| "a number of bytes is like 500000, 500M or 8G".into())
+}
+
 /// A value as its flag takes it.
 pub fn value_name(value: &impl ValueEnum) -> Option<String> {
     value.to_possible_value().map(|v| v.get_name().to_owned())
@@ -171,4 +204,20 @@ pub struct PlainTextArgs {
     /// Read the names of special tokens in the text as these tokens; otherwise they are text like any other.
     #[arg(long, env = "CERA_PARSE_SPECIAL", value_parser = FalseyValueParser::new())]
     pub parse_special: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_have_letters() {
+        let cases = [("0", 0), ("12", 12), ("3K", 3_000), ("500m", 500_000_000), ("8G", 8_000_000_000)];
+        for (text, bytes) in cases {
+            assert_eq!(size(text), Ok(bytes), "{text}");
+        }
+        for text in ["", "G", "-1", "1.5G", "8T", "99999999999G", "8é"] {
+            assert!(size(text).is_err(), "{text}");
+        }
+    }
 }

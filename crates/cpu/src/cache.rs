@@ -82,13 +82,48 @@ impl LayerCache {
         }
     }
 
+    /// Bytes of a block.
+    pub fn block_bytes(&self) -> usize {
+        self.stores().map(|(store, len)| store.bytes(len)).sum()
+    }
+
+    /// Appends a block's bytes.
+    ///
+    /// # Safety
+    /// No thread writes the cache.
+    pub unsafe fn read_block(&self, block: usize, out: &mut Vec<u8>) {
+        for (store, len) in self.stores() {
+            // SAFETY: the caller's promise.
+            unsafe { store.read_bytes(block * len, len, out) };
+        }
+    }
+
+    /// Takes a block's bytes, as many as it has.
+    ///
+    /// # Safety
+    /// No thread uses the cache.
+    pub unsafe fn write_block(&self, block: usize, mut bytes: &[u8]) {
+        for (store, len) in self.stores() {
+            let (own, rest) = bytes.split_at(store.bytes(len));
+            // SAFETY: the caller's promise.
+            unsafe { store.write_bytes(block * len, len, own) };
+            bytes = rest;
+        }
+    }
+
+    /// The memory of keys and of values, and how many numbers of it are a block.
+    fn stores(&self) -> impl Iterator<Item = (&Store, usize)> {
+        let keys = (&*self.k, self.heads * self.head_dim * BLOCK);
+        let values = self.v.as_deref().map(|v| (v, self.heads * self.value_dim * BLOCK));
+        [keys].into_iter().chain(values)
+    }
+
     /// Copies a block to another.
     ///
     /// # Safety
     /// The blocks are different, and no thread uses the cache.
     pub unsafe fn copy_block(&self, from: usize, to: usize) {
-        for (store, dim) in [(Some(&*self.k), self.head_dim), (self.v.as_deref(), self.value_dim)] {
-            let (Some(store), len) = (store, self.heads * dim * BLOCK) else { continue };
+        for (store, len) in self.stores() {
             // SAFETY: the caller's promise.
             unsafe { store.copy(from * len, to * len, len) };
         }
@@ -184,6 +219,58 @@ impl Store {
         }
     }
 
+    /// Bytes of so many numbers, whole blocks, with their scales.
+    fn bytes(&self, len: usize) -> usize {
+        match self {
+            Store::F32(_) => 4 * len,
+            Store::F16(_) => 2 * len,
+            Store::Q8_0(..) => len + 2 * (len / GROUP),
+        }
+    }
+
+    /// Appends the bytes of `len` numbers, whole blocks.
+    ///
+    /// # Safety
+    /// No thread writes them.
+    unsafe fn read_bytes(&self, from: usize, len: usize, out: &mut Vec<u8>) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                Store::F32(x) => out.extend_from_slice(bytemuck::cast_slice(x.read(from..from + len))),
+                Store::F16(x) => out.extend_from_slice(bytemuck::cast_slice(x.read(from..from + len))),
+                Store::Q8_0(x, scales) => {
+                    out.extend_from_slice(x.read(from..from + len));
+                    let scales = scales.read(from / GROUP..(from + len) / GROUP);
+                    out.extend_from_slice(bytemuck::cast_slice(scales));
+                }
+            }
+        }
+    }
+
+    /// Takes the bytes of `len` numbers, whole blocks.
+    ///
+    /// # Safety
+    /// No thread uses them.
+    unsafe fn write_bytes(&self, to: usize, len: usize, bytes: &[u8]) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            match self {
+                Store::F32(x) => {
+                    bytemuck::cast_slice_mut::<f32, u8>(x.write(to..to + len)).copy_from_slice(bytes);
+                }
+                Store::F16(x) => {
+                    bytemuck::cast_slice_mut::<u16, u8>(x.write(to..to + len)).copy_from_slice(bytes);
+                }
+                Store::Q8_0(x, scales) => {
+                    let (numbers, rest) = bytes.split_at(len);
+                    x.write(to..to + len).copy_from_slice(numbers);
+                    let scales = scales.write(to / GROUP..(to + len) / GROUP);
+                    bytemuck::cast_slice_mut::<u16, u8>(scales).copy_from_slice(rest);
+                }
+            }
+        }
+    }
+
     /// Copies `len` numbers, whole blocks.
     ///
     /// # Safety
@@ -213,8 +300,15 @@ mod tests {
     use crate::Tier;
     use crate::kernels::attend::{Queries, Scratch};
 
+    /// How a block comes to another place: inside of the cache, or by way of the outside.
+    #[derive(Clone, Copy)]
+    enum Move {
+        Copied,
+        Carried,
+    }
+
     /// What a query attends to in a cache of 70 positions, stored as `ty`.
-    fn attended(ty: KvType, tier: Tier, copied: bool) -> Vec<f32> {
+    fn attended(ty: KvType, tier: Tier, moved: Option<Move>) -> Vec<f32> {
         let kernels = Kernels::new(tier).unwrap();
         let (heads, dim, positions) = (2, 64, 70);
         let shape = KvShape { ty, blocks: 8, max_rows: 1, slots: 0 };
@@ -232,9 +326,20 @@ mod tests {
             // SAFETY: one thread.
             unsafe { cache.write(&kernels, &k, &v, block, p % BLOCK, &mut Narrow::new(dim)) };
         }
-        if copied {
+        match moved {
             // SAFETY: one thread, different blocks.
-            unsafe { cache.copy_block(0, 7) };
+            Some(Move::Copied) => unsafe { cache.copy_block(0, 7) },
+            Some(Move::Carried) => {
+                let mut bytes = vec![1];
+                // SAFETY: one thread.
+                unsafe { cache.read_block(0, &mut bytes) };
+                assert_eq!(bytes.len(), 1 + cache.block_bytes());
+                // SAFETY: one thread.
+                unsafe { cache.write_block(7, &bytes[1..]) };
+            }
+            None => {}
+        }
+        if moved.is_some() {
             blocks[1] = BlockId(7);
         }
         let attention = Attention {
@@ -266,8 +371,8 @@ mod tests {
 
     #[test]
     fn a_cache_of_bytes_is_close_agrees_on_every_tier_and_is_copied_with_its_scales() {
-        let exact = attended(KvType::F32, Tier::Scalar, false);
-        let bytes = attended(KvType::Q8_0, Tier::Scalar, false);
+        let exact = attended(KvType::F32, Tier::Scalar, None);
+        let bytes = attended(KvType::Q8_0, Tier::Scalar, None);
         assert_ne!(exact, bytes);
         for (e, b) in exact.iter().zip(&bytes) {
             // A step of quantization is 1 / 127 of at most 1: half of it in values, some more by the scores.
@@ -275,9 +380,10 @@ mod tests {
         }
         for tier in Tier::available() {
             for ty in [KvType::F32, KvType::F16, KvType::Q8_0] {
-                let expected = attended(ty, Tier::Scalar, false);
-                assert_eq!(attended(ty, tier, false), expected, "{ty:?} on {tier}");
-                assert_eq!(attended(ty, tier, true), expected, "{ty:?} on {tier}, copied");
+                let expected = attended(ty, Tier::Scalar, None);
+                assert_eq!(attended(ty, tier, None), expected, "{ty:?} on {tier}");
+                assert_eq!(attended(ty, tier, Some(Move::Copied)), expected, "{ty:?} on {tier}, copied");
+                assert_eq!(attended(ty, tier, Some(Move::Carried)), expected, "{ty:?} on {tier}, carried");
             }
         }
     }

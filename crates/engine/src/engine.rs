@@ -5,13 +5,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cera_arch::{Pooling, Purpose};
-use cera_backend::{BLOCK, Backend, KvShape, KvType, Loaded, Rows, SampleRow, SeqRows, StepOutput};
+use cera_backend::{BLOCK, Backend, KvShape, KvType, Loaded, Rows, SampleRow, SeqRows, StepOutput, Weights};
 use cera_convert::Source;
 use cera_gguf::Metadata;
 use cera_plan::Plan;
 use cera_token::Tokenizer;
 
 use crate::blocks::BlockPool;
+use crate::disk::{Disk, DiskOptions, DiskStats, fingerprint};
 use crate::prefix::PrefixTree;
 use crate::states::SlotPool;
 use crate::weights::FileWeights;
@@ -44,6 +45,9 @@ pub struct Options<'a> {
     pub pre: Option<&'a str>,
     /// Load for embeddings of this kind. `None`: for what the file says it is for.
     pub pooling: Option<Pooling>,
+    /// Where to keep beginnings of sequences between runs; [`Engine::keep`] and [`Engine::reuse`] use it. Its check of the
+    /// model reads all weights once.
+    pub disk: Option<DiskOptions>,
     /// Told how the load gets on.
     pub progress: Option<Progress<'a>>,
 }
@@ -59,6 +63,7 @@ impl Default for Options<'_> {
             text: true,
             pre: None,
             pooling: None,
+            disk: None,
             progress: None,
         }
     }
@@ -74,6 +79,7 @@ pub struct Engine {
     pub(crate) pool: BlockPool,
     slots: SlotPool,
     pub(crate) prefixes: PrefixTree,
+    pub(crate) disk: Option<Disk>,
     context: usize,
     max_rows: usize,
     vocabulary: usize,
@@ -154,13 +160,22 @@ impl Engine {
                 "the tokenizer has {tokens} tokens, but the model knows only {vocabulary}"
             )));
         }
+        let loaded = loaded?;
+        let disk = match &options.disk {
+            Some(disk) => {
+                let weights = FileWeights::new(source.checkpoint(), &plan, None);
+                Some(open_disk(disk, &weights, &plan, backend.name(), &*loaded, options.cache)?)
+            }
+            None => None,
+        };
         let pool = BlockPool::new(u32::try_from(kv.blocks).unwrap_or(u32::MAX));
         let slots = SlotPool::new(!plan.states.is_empty(), options.sequences);
         Ok(Self {
             backend: backend.name(),
-            loaded: loaded?,
+            loaded,
             tokenizer,
             prefixes: PrefixTree::new(&pool, slots.kept()),
+            disk,
             pool,
             slots,
             context,
@@ -237,7 +252,7 @@ impl Engine {
     }
 
     /// Sees to it that so many blocks are free, at the cost of what only the tree of prefixes holds.
-    fn make_room(&mut self, needed: usize) -> Result<(), Error> {
+    pub(crate) fn make_room(&mut self, needed: usize) -> Result<(), Error> {
         let free = self.pool.free();
         if needed <= free {
             return Ok(());
@@ -332,6 +347,11 @@ impl Engine {
         self.pool.free() + self.pool.idle()
     }
 
+    /// What the disk tier did so far, where there is one.
+    pub fn disk_stats(&self) -> Option<DiskStats> {
+        self.disk.as_ref().map(Disk::stats)
+    }
+
     /// Blocks that no sequence holds, but which hold beginnings of former ones.
     pub fn kept_blocks(&self) -> usize {
         self.pool.idle()
@@ -370,6 +390,20 @@ impl Part<'_> {
         let table = &self.sequence.table;
         table.missing(self.end()) + usize::from(table.shares_next(self.sequence.stored()))
     }
+}
+
+fn open_disk(
+    options: &DiskOptions,
+    weights: &dyn Weights,
+    plan: &Plan,
+    backend: &'static str,
+    loaded: &dyn Loaded,
+    ty: KvType,
+) -> Result<Disk, Error> {
+    let Some(image) = loaded.image() else {
+        return Err(Error::Option(format!("the {backend} backend cannot keep its cache on disk")));
+    };
+    Disk::open(options, fingerprint(weights, plan, backend, ty, image)?, image)
 }
 
 /// The context to load for, given what is asked and what the model was trained for.

@@ -55,6 +55,14 @@ pub enum Error {
     /// A sequence more than the model has slots of recurrent state for.
     #[error("other sequences hold all slots of recurrent state; load the model for more sequences")]
     Slots,
+    /// The disk tier cannot be opened.
+    #[error("the folder `{}` cannot keep what the cache gives up: {why}", folder.display())]
+    Disk {
+        /// The folder.
+        folder: std::path::PathBuf,
+        /// What the system says.
+        why: String,
+    },
     /// Too many requests wait already.
     #[error("{queued} answers wait already, of at most {limit}; try again later")]
     Busy {

@@ -27,6 +27,7 @@
 
 mod blocks;
 mod decoding;
+mod disk;
 mod embed;
 mod engine;
 mod error;
@@ -43,6 +44,7 @@ mod weights;
 
 pub use cera_arch::Pooling;
 pub use cera_convert::{Source, tokenizer};
+pub use disk::{DiskOptions, DiskStats};
 pub use embed::Norm;
 pub use engine::{DEFAULT_CONTEXT, DEFAULT_MAX_ROWS, Engine, Options, Part, Want};
 pub use error::Error;

@@ -102,6 +102,11 @@ impl PrefixTree {
         }
     }
 
+    /// The blocks of the longest beginning of `tokens` that the tree knows, be they of use or not.
+    pub fn path_blocks(&self, tokens: &[u32]) -> Vec<BlockId> {
+        self.path(tokens).iter().map(|node| node.block).collect()
+    }
+
     /// Notes that a sequence goes on from here.
     pub fn touch(&mut self, tokens: &[u32]) {
         self.clock += 1;

@@ -2,6 +2,7 @@
 
 use cera_backend::BLOCK;
 
+use crate::disk::Wanted;
 use crate::{Engine, Error, Sequence};
 
 /// What the cache has of a sequence that has not begun.
@@ -23,6 +24,7 @@ impl Engine {
     pub fn reuse(&mut self, sequence: &mut Sequence) -> Result<usize, Error> {
         self.is_ours(sequence)?;
         let (_, before) = sequence.tokens().split_last().unwrap_or((&0, &[]));
+        self.recall(before)?;
         let found = self.prefixes.find(before);
         let stored = sequence.stored();
         if found.tokens() <= stored {
@@ -55,6 +57,54 @@ impl Engine {
             if let Some(to) = kept {
                 self.loaded.copy_slots(&[(from, to)])?;
             }
+        }
+        let Some(disk) = &self.disk else { return Ok(()) };
+        let states = states.checkpoints().iter().map(|&(at, slot)| (at / BLOCK, slot)).collect();
+        let read = |wanted| {
+            let mut bytes = Vec::new();
+            match wanted {
+                Wanted::Block(i) => match table.blocks().get(i) {
+                    Some(&block) => self.loaded.read_block(block, &mut bytes)?,
+                    None => return Err(Error::Request(format!("block {i} of a sequence is not stored"))),
+                },
+                Wanted::States(slot) => self.loaded.read_slot(slot, &mut bytes)?,
+            }
+            Ok(bytes)
+        };
+        disk.keep(tokens, &states, read)
+    }
+
+    /// Takes into the cache what the disk has of a sequence's first tokens and the cache has not.
+    fn recall(&mut self, tokens: &[u32]) -> Result<(), Error> {
+        let Some(disk) = &self.disk else { return Ok(()) };
+        let recurrent = !self.plan().states.is_empty();
+        let known = self.prefixes.find(tokens);
+        let found = disk.find(tokens, known.known / BLOCK, recurrent);
+        if found.blocks * BLOCK <= known.tokens() {
+            return Ok(());
+        }
+        // Held, so that making room for the rest takes none of them away.
+        let mut table = self.pool.table();
+        let path = self.prefixes.path_blocks(tokens.get(..known.known).unwrap_or_default());
+        table.share(path.get(..found.blocks).unwrap_or(&path));
+        for i in table.blocks().len()..found.blocks {
+            let Some(bytes) = self.disk.as_ref().and_then(|disk| disk.block(&found, i)) else { break };
+            if self.make_room(1).is_err() {
+                break;
+            }
+            table.grow((i + 1) * BLOCK)?;
+            if let Some(&block) = table.blocks().get(i) {
+                self.loaded.write_block(block, &bytes)?;
+            }
+        }
+        let tokens = tokens.get(..table.blocks().len() * BLOCK).unwrap_or_default();
+        self.prefixes.keep(tokens, &mut table);
+        if recurrent
+            && table.blocks().len() == found.blocks
+            && let Some(bytes) = self.disk.as_ref().and_then(|disk| disk.states(&found, found.blocks - 1))
+            && let Some(slot) = self.prefixes.keep_states(tokens)
+        {
+            self.loaded.write_slot(slot, tokens.len(), &bytes)?;
         }
         Ok(())
     }

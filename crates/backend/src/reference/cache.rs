@@ -21,6 +21,23 @@ impl Store {
         Some(&block[position % BLOCK * self.width..][..self.width])
     }
 
+    /// Appends a block's bytes; one that nothing was stored in is zeros.
+    fn read(&self, block: BlockId, out: &mut Vec<u8>) {
+        match &self.blocks[block.0 as usize] {
+            Some(numbers) => out.extend(numbers.iter().flat_map(|x| x.to_le_bytes())),
+            None => out.resize(out.len() + self.bytes(), 0),
+        }
+    }
+
+    fn write(&mut self, block: BlockId, bytes: &[u8]) {
+        let number = |b: &[u8]| b.try_into().map_or(0.0, f64::from_le_bytes);
+        self.blocks[block.0 as usize] = Some(bytes.chunks_exact(size_of::<f64>()).map(number).collect());
+    }
+
+    fn bytes(&self) -> usize {
+        BLOCK * self.width * size_of::<f64>()
+    }
+
     fn set(&mut self, blocks: &[BlockId], position: usize, row: &[f64]) {
         let width = self.width;
         let block = self.blocks[blocks[position / BLOCK].0 as usize]
@@ -59,6 +76,24 @@ impl Cache {
                 Err(Error::Step(format!("{end} positions are attended to, of which some were never stored")))
             }
         }
+    }
+
+    /// Bytes of a block.
+    pub(super) fn block_bytes(&self) -> usize {
+        self.keys.bytes() + self.values.bytes()
+    }
+
+    /// Appends a block's bytes. The id is in the pool.
+    pub(super) fn read(&self, block: BlockId, out: &mut Vec<u8>) {
+        self.keys.read(block, out);
+        self.values.read(block, out);
+    }
+
+    /// Takes a block's bytes in, as many as it has.
+    pub(super) fn write(&mut self, block: BlockId, bytes: &[u8]) {
+        let (keys, values) = bytes.split_at(self.keys.bytes());
+        self.keys.write(block, keys);
+        self.values.write(block, values);
     }
 
     /// Copies a block. Both ids are in the pool.

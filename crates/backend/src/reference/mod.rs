@@ -12,8 +12,8 @@ mod recurrent;
 use cera_plan::{Attention, Fused, HeadPrep, KvLayer, LinearPart, Norm, Op, Plan, Rope, RowSet, Val, Wt};
 
 use crate::{
-    Backend, BlockId, Error, KvShape, Loaded, Rows, SampleRow, SlotId, Slots, StepOutput, Weights,
-    check_copy, check_step,
+    Backend, BlockId, Error, Image, KvShape, Loaded, Rows, SampleRow, SlotId, Slots, StepOutput, Weights,
+    check_copy, check_image, check_step,
 };
 use cache::Cache;
 
@@ -138,6 +138,54 @@ impl Loaded for LoadedReference {
         self.slots.copy(pairs)?;
         for &(from, to) in pairs {
             self.states[to.0 as usize] = self.states[from.0 as usize].clone();
+        }
+        Ok(())
+    }
+
+    fn image(&self) -> Option<Image> {
+        let numbers: usize = self.plan.states.iter().map(|state| state.len).sum();
+        Some(Image {
+            block_bytes: self.caches.iter().map(Cache::block_bytes).sum(),
+            slot_bytes: numbers * size_of::<f64>(),
+        })
+    }
+
+    fn read_block(&mut self, block: BlockId, out: &mut Vec<u8>) -> Result<(), Error> {
+        check_copy(&self.kv, &[(block, block)])?;
+        self.caches.iter().for_each(|cache| cache.read(block, out));
+        Ok(())
+    }
+
+    fn write_block(&mut self, block: BlockId, bytes: &[u8]) -> Result<(), Error> {
+        let image = self.caches.iter().map(Cache::block_bytes).sum();
+        check_image(&self.kv, block, bytes.len(), image)?;
+        let mut rest = bytes;
+        for cache in &mut self.caches {
+            let (own, others) = rest.split_at(cache.block_bytes());
+            cache.write(block, own);
+            rest = others;
+        }
+        Ok(())
+    }
+
+    fn read_slot(&mut self, slot: SlotId, out: &mut Vec<u8>) -> Result<(), Error> {
+        self.slots.copy(&[(slot, slot)])?;
+        for (state, spec) in self.states[slot.0 as usize].iter().zip(&self.plan.states) {
+            // A state that nothing was stored in is zeros.
+            let numbers = state.iter().copied().chain(std::iter::repeat(0.0)).take(spec.len);
+            out.extend(numbers.flat_map(f64::to_le_bytes));
+        }
+        Ok(())
+    }
+
+    fn write_slot(&mut self, slot: SlotId, seen: usize, bytes: &[u8]) -> Result<(), Error> {
+        let image = self.image().map_or(0, |image| image.slot_bytes);
+        check_image(&self.kv, BlockId(0), bytes.len(), image)?;
+        self.slots.restore(slot, seen)?;
+        let mut numbers =
+            bytes.chunks_exact(size_of::<f64>()).map(|b| b.try_into().map_or(0.0, f64::from_le_bytes));
+        for (state, spec) in self.states[slot.0 as usize].iter_mut().zip(&self.plan.states) {
+            *state = numbers.by_ref().take(spec.len).collect();
         }
         Ok(())
     }

@@ -2,12 +2,12 @@
 
 use std::io::{self, IsTerminal, Write};
 
-use cera::{Engine, Finish, Request, Sequence};
+use cera::{Engine, Finish, Options, Request, Sequence};
 use rustyline::error::ReadlineError;
 use rustyline::{Behavior, DefaultEditor};
 use serde_json::json;
 
-use crate::args::{AnswerArgs, ModelArgs, TemplateArgs};
+use crate::args::{AnswerArgs, DiskArgs, ModelArgs, TemplateArgs};
 use crate::conversation::{Conversation, template};
 use crate::failure::Failure;
 use crate::{answer, model};
@@ -31,6 +31,8 @@ pub struct Args {
     template: TemplateArgs,
     #[command(flatten)]
     answer: AnswerArgs,
+    #[command(flatten)]
+    disk: DiskArgs,
 }
 
 /// Where lines come from.
@@ -49,7 +51,8 @@ enum Line {
 /// Runs the command.
 pub fn run(args: &Args, json: bool) -> Result<(), Failure> {
     let request = args.answer.request()?;
-    let mut engine = model::load(&args.model, &model::options(&args.model))?;
+    let mut engine =
+        model::load(&args.model, &Options { disk: args.disk.options(), ..model::options(&args.model) })?;
     let Some(template) = template(&engine, &args.template)? else {
         return Err(Failure::with_next(
             "the model has no chat template, so it cannot tell who is speaking",

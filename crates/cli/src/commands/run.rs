@@ -6,7 +6,7 @@ use std::time::Instant;
 use cera::{Finish, Options};
 use clap::builder::FalseyValueParser;
 
-use crate::args::{AnswerArgs, InputArgs, ModelArgs, PlainTextArgs, TemplateArgs};
+use crate::args::{AnswerArgs, DiskArgs, InputArgs, ModelArgs, PlainTextArgs, TemplateArgs};
 use crate::conversation::{Conversation, template};
 use crate::failure::Failure;
 use crate::input::Input;
@@ -29,13 +29,16 @@ pub struct Args {
     template: TemplateArgs,
     #[command(flatten)]
     answer: AnswerArgs,
+    #[command(flatten)]
+    disk: DiskArgs,
 }
 
 /// Runs the command. `start` is when the program started.
 pub fn run(args: &Args, json: bool, start: Instant) -> Result<(), Failure> {
     let request = args.answer.request()?;
     let input = input::read(&args.input)?;
-    let mut engine = model::load(&args.model, &Options { text: true, ..model::options(&args.model) })?;
+    let mut engine =
+        model::load(&args.model, &Options { disk: args.disk.options(), ..model::options(&args.model) })?;
 
     let template = match &input {
         Input::Text(_) if !args.raw => template(&engine, &args.template)?,

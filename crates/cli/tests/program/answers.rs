@@ -49,6 +49,25 @@ fn run_goes_on_from_plain_text_where_there_is_no_template_or_it_is_not_wanted() 
 }
 
 #[test]
+fn run_goes_on_from_prompts_that_former_runs_read() {
+    let place = Place::new(Text::Chat);
+    let folder = place.path("prompts");
+    let run = |folder: &std::path::Path, prompt: &str| {
+        let words = ["run", "--raw", "--json", "-n", "3", "-p", prompt, "--prompt-cache"];
+        let o = object(&good(place.with_model(&words).arg(folder).args(GREEDY)).out);
+        assert_eq!(o["text"], "XYZ");
+        o["reused_tokens"].clone()
+    };
+    let long = "a".repeat(100);
+    assert_eq!(run(&folder, &format!("{long}W")), 0);
+    assert_eq!(run(&folder, &format!("{long}bcW")), 96);
+    // What cannot be a folder is said; sizes are checked.
+    let file = place.file("file", "");
+    bad(place.with_model(&["run", "-p", "W", "--prompt-cache", &file]).args(GREEDY), 1, &["file"]);
+    bad(&mut place.with_model(&["run", "-p", "W", "--prompt-cache-size", "much"]), 2, &["500M"]);
+}
+
+#[test]
 fn run_tells_everything_as_json() {
     let place = Place::new(Text::Chat);
     let r = good(place.with_model(&["run", "-p", "hello", "--json", "-n", "3", "--seed", "5"]).args(GREEDY));

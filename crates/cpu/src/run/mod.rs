@@ -13,8 +13,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cera_backend::{
-    BLOCK, BlockId, Error, KvShape, Loaded, Rows, SampleRow, SeqRows, SlotId, Slots, StepOutput, check_copy,
-    check_step,
+    BLOCK, BlockId, Error, Image, KvShape, Loaded, Rows, SampleRow, SeqRows, SlotId, Slots, StepOutput,
+    check_copy, check_image, check_step,
 };
 use cera_plan::arena::Arena;
 use cera_plan::{Kv, KvLayer, Norm, Op, Plan, RowSet, Val};
@@ -349,6 +349,61 @@ impl Loaded for Runner {
                 // SAFETY: no thread runs now, and the two slots are different.
                 unsafe { state.write(place(to)).copy_from_slice(state.read(place(from))) };
             }
+        }
+        Ok(())
+    }
+
+    fn image(&self) -> Option<Image> {
+        let numbers: usize = self.core.plan.states.iter().map(|state| state.len).sum();
+        Some(Image {
+            block_bytes: self.core.cache.iter().map(LayerCache::block_bytes).sum(),
+            slot_bytes: numbers * size_of::<f32>(),
+        })
+    }
+
+    fn read_block(&mut self, block: BlockId, out: &mut Vec<u8>) -> Result<(), Error> {
+        check_copy(&self.core.kv_shape, &[(block, block)])?;
+        for layer in &self.core.cache {
+            // SAFETY: no thread runs now.
+            unsafe { layer.read_block(block.0 as usize, out) };
+        }
+        Ok(())
+    }
+
+    fn write_block(&mut self, block: BlockId, bytes: &[u8]) -> Result<(), Error> {
+        let image = self.core.cache.iter().map(LayerCache::block_bytes).sum();
+        check_image(&self.core.kv_shape, block, bytes.len(), image)?;
+        let mut rest = bytes;
+        for layer in &self.core.cache {
+            let (own, others) = rest.split_at(layer.block_bytes());
+            // SAFETY: no thread runs now.
+            unsafe { layer.write_block(block.0 as usize, own) };
+            rest = others;
+        }
+        Ok(())
+    }
+
+    fn read_slot(&mut self, slot: SlotId, out: &mut Vec<u8>) -> Result<(), Error> {
+        self.slots.copy(&[(slot, slot)])?;
+        for (state, spec) in self.core.states.iter().zip(&self.core.plan.states) {
+            let place = slot.0 as usize * spec.len..(slot.0 as usize + 1) * spec.len;
+            // SAFETY: no thread runs now.
+            out.extend_from_slice(bytemuck::cast_slice(unsafe { state.read(place) }));
+        }
+        Ok(())
+    }
+
+    fn write_slot(&mut self, slot: SlotId, seen: usize, bytes: &[u8]) -> Result<(), Error> {
+        let image = self.image().map_or(0, |image| image.slot_bytes);
+        check_image(&self.core.kv_shape, BlockId(0), bytes.len(), image)?;
+        self.slots.restore(slot, seen)?;
+        let mut rest = bytes;
+        for (state, spec) in self.core.states.iter().zip(&self.core.plan.states) {
+            let (own, others) = rest.split_at(spec.len * size_of::<f32>());
+            let place = slot.0 as usize * spec.len..(slot.0 as usize + 1) * spec.len;
+            // SAFETY: no thread runs now.
+            bytemuck::cast_slice_mut::<f32, u8>(unsafe { state.write(place) }).copy_from_slice(own);
+            rest = others;
         }
         Ok(())
     }

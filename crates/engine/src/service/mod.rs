@@ -15,7 +15,7 @@ use cera_token::Tokenizer;
 
 pub use answer::{Answer, Reply};
 
-use crate::{Engine, Error, Event, Norm, Request};
+use crate::{DiskStats, Engine, Error, Event, Norm, Request};
 use worker::Worker;
 
 /// How a service shares its model out.
@@ -151,6 +151,7 @@ struct Inbox {
     /// The thread has ended.
     stopped: bool,
     stats: Stats,
+    disk: Option<DiskStats>,
 }
 
 /// A request that was accepted.
@@ -266,6 +267,11 @@ impl Service {
     pub fn stats(&self) -> Stats {
         let inbox = self.handle.shared.lock();
         Stats { queued: inbox.queued, ..inbox.stats }
+    }
+
+    /// What the disk tier did so far, where the engine has one.
+    pub fn disk_stats(&self) -> Option<DiskStats> {
+        self.handle.shared.lock().disk.clone()
     }
 
     /// What is known of the model.

@@ -51,8 +51,8 @@ impl Drop for Ending {
     fn drop(&mut self) {
         let mut inbox = self.0.lock();
         // What waits is dropped, and whoever waits for it finds out by that.
-        let stats = inbox.stats;
-        *inbox = Inbox { stopped: true, stats, ..Inbox::default() };
+        let (stats, disk) = (inbox.stats, inbox.disk.take());
+        *inbox = Inbox { stopped: true, stats, disk, ..Inbox::default() };
     }
 }
 
@@ -126,6 +126,7 @@ impl Worker {
         self.stats.blocks_kept = self.engine.kept_blocks();
         inbox.queued = waiting + inbox.submissions.iter().map(|s| s.request.choices).sum::<usize>();
         inbox.stats = self.stats;
+        inbox.disk = self.engine.disk_stats();
     }
 
     /// Makes jobs of a request.
