@@ -59,6 +59,9 @@ def main():
 
     Glm4Model.set_vocab = Phi3MiniModel.set_vocab = set_vocab
     base.TextModel._set_vocab_glm = base.TextModel._set_vocab_gpt2
+    import conversion.gemma
+
+    conversion.gemma.Gemma4Model.set_vocab = base.TextModel._set_vocab_gpt2
     keep_rotary_part(base.ModelBase)
     pass_norms_on()
     sys.argv = [str(script), *options]

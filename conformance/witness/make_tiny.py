@@ -135,7 +135,7 @@ def randomise(family, model, seed):
             parameter.copy_(value)
         # Some models keep what is learned otherwise in buffers.
         for name, buffer in model.named_buffers():
-            if name.endswith(("e_score_correction_bias", "expert_bias")):
+            if name.endswith(("e_score_correction_bias", "expert_bias", "layer_scalar")):
                 buffer.copy_(family.draw(name, torch.randn(buffer.shape, generator=generator, dtype=torch.float32)))
     model.tie_weights()
 

@@ -9,7 +9,7 @@ use cera_gguf::{Checkpoint, Metadata, Value};
 use cera_plan::{Attention, Rope, RopeStyle};
 
 use crate::yarn::Scaling;
-use crate::{Error, Pooling, deepseek2};
+use crate::{Error, Pooling, deepseek2, gemma4};
 
 /// What every transformer of this crate has. Lengths are in elements, and positive.
 pub(crate) struct Config<'a> {
@@ -17,6 +17,8 @@ pub(crate) struct Config<'a> {
     architecture: &'static str,
     /// The keys that were read, without the architecture.
     read: RefCell<BTreeSet<String>>,
+    /// Tensors that nothing reads, and that are known to change nothing.
+    left_out: RefCell<BTreeSet<String>>,
     /// Blocks that the plan is made of, each of which has tensors in the file.
     pub blocks: usize,
     /// Blocks behind them that predict further tokens, and that nothing here reads (DeepSeek V3, arXiv:2412.19437).
@@ -29,12 +31,16 @@ pub(crate) struct Config<'a> {
     pub eps: f32,
     /// Elements of one head.
     pub head_dim: usize,
+    /// The same in blocks with a window; only Gemma 4's differs.
+    pub local_head_dim: usize,
     /// Query heads of each block.
     heads: Vec<usize>,
     /// Key and value heads of each block; each divides its query heads. 0 where a block does not attend.
     kv_heads: Vec<usize>,
     /// Elements of each head that turn; even, at most `head_dim`.
     rope_dims: usize,
+    /// The same in blocks with a window, at most `local_head_dim`.
+    pub local_rope_dims: usize,
     rope_base: f32,
     rope_scale: f32,
     /// What cosines and sines are multiplied with, but by YaRN.
@@ -49,19 +55,15 @@ pub(crate) struct Config<'a> {
 
 /// Keys that would change what a model computes, and what they are where they do not.
 const NOT_SUPPORTED: &[(&str, f32)] = &[
-    ("activation_sparsity_scale", 0.0),
     ("adapters.count", 0.0),
-    ("altup.num_inputs", 0.0),
     ("attention.clamp_kqv", 0.0),
     ("attention.indexer.head_count", 0.0),
     ("attention.max_alibi_bias", 0.0),
     ("attention.output_scale", 0.0),
     ("attention.rope_pattern", 0.0),
-    ("attention.shared_kv_layers", 0.0),
     ("attention.temperature_length", 0.0),
     ("attention.temperature_scale", 0.0),
     ("attention.value_scale", 0.0),
-    ("embedding_length_per_layer_input", 0.0),
     ("hidden_activation", 0.0),
     ("hyper_connection.count", 0.0),
     ("num_loops", 0.0),
@@ -74,8 +76,12 @@ const NOT_SUPPORTED: &[(&str, f32)] = &[
 
 /// The same for keys that some families read. Sections of the rope are for pictures: in text all have one position.
 const OF_SOME: &[(&str, f32)] = &[
+    ("activation_sparsity_scale", 0.0),
+    ("altup.num_inputs", 0.0),
     ("attention.recurrent_layers", 0.0),
+    ("attention.shared_kv_layers", 0.0),
     ("attn_logit_softcapping", 0.0),
+    ("embedding_length_per_layer_input", 0.0),
     ("expert_count", 0.0),
     ("expert_used_count", 0.0),
     ("full_attention_interval", 0.0),
@@ -101,15 +107,18 @@ impl<'a> Config<'a> {
             metadata: file.metadata(),
             architecture,
             read: RefCell::default(),
+            left_out: RefCell::default(),
             blocks: 0,
             predicting: 0,
             width: 0,
             context_length: 0,
             eps: 0.0,
             head_dim: 0,
+            local_head_dim: 0,
             heads: Vec::new(),
             kv_heads: Vec::new(),
             rope_dims: 0,
+            local_rope_dims: 0,
             rope_base: 0.0,
             rope_scale: 1.0,
             rope_magnitude: 1.0,
@@ -182,8 +191,11 @@ impl<'a> Config<'a> {
             // Its lengths are those of the cache, and its own to check.
             return Ok(());
         }
-        for key in ["attention.value_length", "attention.key_length_swa", "attention.value_length_swa"] {
-            self.same(key, self.head_dim, "the length of a key")?;
+        self.same("attention.value_length", self.head_dim, "the length of a key")?;
+        self.local_head_dim = self.find_count("attention.key_length_swa")?.unwrap_or(self.head_dim);
+        self.same("attention.value_length_swa", self.local_head_dim, "the length of a key")?;
+        if self.architecture != gemma4::NAME {
+            self.same("attention.key_length_swa", self.head_dim, "the length of a key")?;
         }
         Ok(())
     }
@@ -194,7 +206,16 @@ impl<'a> Config<'a> {
             let why = format!("it is to be even, and at most {}, the length of a head", self.head_dim);
             return Err(self.value("rope.dimension_count", self.rope_dims, why));
         }
-        self.same("rope.dimension_count_swa", self.rope_dims, "the dimensions of other blocks")?;
+        self.local_rope_dims = match self.find_count("rope.dimension_count_swa")? {
+            Some(dims) => dims,
+            None => self.rope_dims.min(self.local_head_dim),
+        };
+        if self.architecture != gemma4::NAME {
+            self.same("rope.dimension_count_swa", self.rope_dims, "the dimensions of other blocks")?;
+        } else if self.local_rope_dims > self.local_head_dim || !self.local_rope_dims.is_multiple_of(2) {
+            let why = format!("it is to be even, and at most {}, the length of a head", self.local_head_dim);
+            return Err(self.value("rope.dimension_count_swa", self.local_rope_dims, why));
+        }
         self.rope_base = self.positive("rope.freq_base")?.unwrap_or(10_000.0);
         let factor = match self.positive("rope.scaling.factor")? {
             Some(factor) => Some(factor),
@@ -257,6 +278,7 @@ impl<'a> Config<'a> {
             window,
             softcap: None,
             sinks: None,
+            alibi: None,
         }
     }
 
@@ -269,9 +291,11 @@ impl<'a> Config<'a> {
         }
     }
 
-    /// Whether a tensor belongs to a block that predicts further tokens.
-    pub fn predicts(&self, tensor: &str) -> bool {
+    /// Whether a tensor may be in the file though nothing reads it: it belongs to a block that predicts further tokens, or
+    /// the family left it out.
+    pub fn may_be_unused(&self, tensor: &str) -> bool {
         block_of(tensor).is_some_and(|n| (self.blocks..self.blocks + self.predicting).contains(&n))
+            || self.left_out.borrow().contains(tensor)
     }
 
     /// Whether a block attends: those with a recurrent state in its place have no key heads.
@@ -341,6 +365,23 @@ impl<'a> Config<'a> {
     /// A truth value.
     pub fn flag(&self, name: &str) -> Result<Option<bool>, Error> {
         Ok(self.metadata.bool(&self.key(name))?)
+    }
+
+    /// One number for each block, where the file has them.
+    pub fn floats_per_block(&self, name: &str) -> Result<Option<Vec<f32>>, Error> {
+        let Some(numbers) = self.metadata.f32s(&self.key(name))? else { return Ok(None) };
+        self.whole_length(name, numbers.len())?;
+        Ok(Some(numbers.iter().take(self.blocks).copied().collect()))
+    }
+
+    /// A fault of a block.
+    pub fn of_block(&self, n: usize, why: &str) -> cera_plan::Error {
+        cera_plan::Error::Config(format!("block {n}: {why}"))
+    }
+
+    /// Notes that a tensor may be in the file and is not to be read.
+    pub fn leave_out(&self, tensor: String) {
+        self.left_out.borrow_mut().insert(tensor);
     }
 
     /// Which blocks have a window: the file's array of truth values, or every block but each `n`th, `n` being

@@ -81,11 +81,16 @@ impl Experts {
         Ok(Some(Experts { count, routing, blocks }))
     }
 
+    /// The experts alone, chosen by `scores`; the tensor `factors` multiplies the weights of the chosen.
+    pub fn by_scores(&self, l: &Layer<'_>, h: Val, scores: Val, factors: Option<&str>, act: Act) -> Val {
+        let routed = l.route_by(scores, "exp_probs_b", factors, self.routing);
+        l.experts(h, routed, self.count, &STACKS, act)
+    }
+
     /// The router, the experts that it chooses, and the expert that every row takes, where the block has one: with a
     /// gate of its own (Qwen, arXiv:2407.10671) or without.
     fn of(&self, g: &Graph<'_>, l: &Layer<'_>, h: Val, act: Act) -> Val {
-        let routed = l.route(l.linear(h, "ffn_gate_inp"), "exp_probs_b", self.routing);
-        let mut y = l.experts(h, routed, self.count, &STACKS, act);
+        let mut y = self.by_scores(l, h, l.linear(h, "ffn_gate_inp"), None, act);
         if l.has("ffn_down_shexp") {
             let unit = g.glu(l.linear(h, "ffn_gate_shexp"), l.linear(h, "ffn_up_shexp"), act);
             let mut shared = l.linear(unit, "ffn_down_shexp");

@@ -15,6 +15,8 @@ struct Generation {
     norms_behind: bool,
     /// Queries and keys are normalised by heads.
     head_norms: bool,
+    /// Where scores and logits are capped, where the file does not say it; without this, scores are not.
+    caps: Option<(f32, f32)>,
     /// Every which block sees everything, where the file does not say it, and the others' window, likewise.
     windows: Option<(usize, Option<usize>)>,
     /// The rope's base in blocks with a window, where the file does not say it; without one it is that of the others.
@@ -27,18 +29,25 @@ struct Generation {
 const FIRST: Generation = Generation {
     norms_behind: false,
     head_norms: false,
+    caps: None,
     windows: None,
     local_base: None,
     blocks_of_largest: 0,
 };
-const SECOND: Generation =
-    Generation { norms_behind: true, windows: Some((2, Some(4096))), blocks_of_largest: 46, ..FIRST };
+const SECOND: Generation = Generation {
+    norms_behind: true,
+    caps: Some((50.0, 30.0)),
+    windows: Some((2, Some(4096))),
+    blocks_of_largest: 46,
+    ..FIRST
+};
 const THIRD: Generation = Generation {
     norms_behind: true,
     head_norms: true,
     windows: Some((6, None)),
     local_base: Some(10_000.0),
     blocks_of_largest: 62,
+    ..FIRST
 };
 
 /// Records the first generation.
@@ -58,7 +67,7 @@ pub(crate) fn build3(c: &Config<'_>, tensors: &dyn Tensors) -> Result<Plan, Erro
 }
 
 fn build(c: &Config<'_>, tensors: &dyn Tensors, of: &Generation) -> Result<Plan, Error> {
-    let cap = c.positive_or_none("final_logit_softcapping")?;
+    let cap = c.positive_or_none("final_logit_softcapping")?.or(of.caps.map(|(_, logits)| logits));
     let g = Graph::new(tensors, c.eps);
     let x = rows(c, &g, of, true)?;
     let logits = g.linear(x, if g.has("output") { "output" } else { "token_embd" });
@@ -85,8 +94,10 @@ fn rows(c: &Config<'_>, g: &Graph<'_>, of: &Generation, causal: bool) -> Result<
     c.refuse(&[("embedding_scale", 1.0), ("residual_scale", 1.0), ("logit_scale", 1.0)])?;
     let scalar = if c.blocks == of.blocks_of_largest { c.width / c.first_heads() } else { c.head_dim };
     let attention_scale = c.positive("attention.scale")?.unwrap_or(1.0 / (scalar as f32).sqrt());
-    // The third generation has none.
-    let softcap = if of.head_norms { None } else { c.positive_or_none("attn_logit_softcapping")? };
+    let softcap = match of.caps {
+        Some((scores, _)) => Some(c.positive_or_none("attn_logit_softcapping")?.unwrap_or(scores)),
+        None => None,
+    };
     let (window, local) = match of.windows {
         None => (None, vec![false; c.blocks]),
         Some((every, default)) => {

@@ -11,6 +11,8 @@ mod error;
 mod falcon_h1;
 mod feed_forward;
 mod gemma;
+mod gemma3n;
+mod gemma4;
 mod gpt;
 mod gpt_oss;
 mod granite_hybrid;
@@ -54,6 +56,8 @@ const TABLE: &[(&str, Build)] = &[
     ("gemma", gemma::build1),
     ("gemma2", gemma::build2),
     ("gemma3", gemma::build3),
+    ("gemma3n", gemma3n::build),
+    (gemma4::NAME, gemma4::build),
     ("glm4", |c, t| {
         llama::build(
             c,
@@ -192,7 +196,7 @@ pub fn build_for(file: &dyn Checkpoint, purpose: &Purpose) -> Result<Model, Erro
     // The other set of the two is for texts of another length.
     let has_divisors = used.iter().any(|name| is_divisors(name));
     let unneeded = |name: &str| {
-        config.predicts(name)
+        config.may_be_unused(name)
             || has_divisors && is_divisors(name)
             || pooling.is_some() && HEADS.iter().any(|head| name.starts_with(head))
     };

@@ -209,8 +209,19 @@ fn accepted(architecture: &'static str, change: impl FnOnce(&mut File)) -> Model
 }
 
 /// Architectures with tensors of their own, which the tests of fixtures build.
-const RECURRENT: [&str; 9] =
-    ["falcon-h1", "granitehybrid", "lfm2", "lfm2moe", "mamba", "mamba2", "qwen35", "qwen35moe", "qwen3next"];
+const OWN: [&str; 11] = [
+    "falcon-h1",
+    "gemma3n",
+    "gemma4",
+    "granitehybrid",
+    "lfm2",
+    "lfm2moe",
+    "mamba",
+    "mamba2",
+    "qwen35",
+    "qwen35moe",
+    "qwen3next",
+];
 
 #[test]
 fn sizes_of_recurrent_states() {
@@ -249,7 +260,7 @@ fn sizes_of_recurrent_states() {
 
 #[test]
 fn every_architecture_of_the_table_builds() {
-    for name in cera_arch::architectures().filter(|name| !RECURRENT.contains(name)) {
+    for name in cera_arch::architectures().filter(|name| !OWN.contains(name)) {
         let model = accepted(name, |_| {});
         assert_eq!((model.architecture, model.context_length), (name, 128));
         assert_eq!(model.plan.vocabulary(), 10);
@@ -533,6 +544,70 @@ fn blocks_that_predict_further_tokens_are_left_out() {
     });
     refused_of("glm4moe", &["glm4moe.nextn_predict_layers", "2", "of 2 blocks"], |f| {
         f.set("nextn_predict_layers", 2u32);
+    });
+}
+
+/// A Gemma 4 of two blocks: one with a window and heads of 8, one without and with heads of 16.
+fn of_two_kinds(f: &mut File) {
+    for (key, value) in [("key_length", 16), ("key_length_swa", 8), ("sliding_window", 64)] {
+        f.set(&format!("attention.{key}"), Value::U32(value));
+    }
+    f.set("attention.sliding_window_pattern", Value::Array(Array::Bool(vec![true, false])));
+    for n in 0..2 {
+        let dim = 8 * (n + 1);
+        for norm in ["post_attention_norm", "post_ffw_norm"] {
+            f.tensor(&format!("blk.{n}.{norm}.weight"), &[32]);
+        }
+        for norm in ["attn_q_norm", "attn_k_norm"] {
+            f.tensor(&format!("blk.{n}.{norm}.weight"), &[dim]);
+        }
+        f.tensor(&format!("blk.{n}.attn_q.weight"), &[32, 4 * dim]);
+        f.tensor(&format!("blk.{n}.attn_k.weight"), &[32, 2 * dim]);
+        f.tensor(&format!("blk.{n}.attn_v.weight"), &[32, 2 * dim]);
+        f.tensor(&format!("blk.{n}.attn_output.weight"), &[4 * dim, 32]);
+    }
+}
+
+#[test]
+fn blocks_of_two_kinds_and_those_that_share_keys() {
+    let model = accepted("gemma4", of_two_kinds);
+    let kinds: Vec<_> = model.plan.kv.iter().map(|kv| (kv.head_dim, kv.window)).collect();
+    assert_eq!(kinds, [(8, Some(64)), (16, None)]);
+    let with = |says: &[&str], change: &dyn Fn(&mut File)| {
+        refused_of("gemma4", says, |f| {
+            of_two_kinds(f);
+            change(f);
+        });
+    };
+    with(&["blk.0.attn_q_norm.weight", "[16]", "[8]"], &|f| f.tensor("blk.0.attn_q_norm.weight", &[16]));
+    with(&["gemma4.attention.value_length_swa", "16", "8"], &|f| f.set("attention.value_length_swa", 16u32));
+    with(&["gemma4.rope.dimension_count_swa", "12", "8"], &|f| f.set("rope.dimension_count_swa", 12u32));
+    with(&["gemma4.attention.shared_kv_layers", "2", "of 2 blocks"], &|f| {
+        f.set("attention.shared_kv_layers", 2u32)
+    });
+    // The last shares with one of its own kind, and there is none.
+    with(&["block 1", "of its kind"], &|f| f.set("attention.shared_kv_layers", 1u32));
+    let shared = |f: &mut File| {
+        of_two_kinds(f);
+        f.set("attention.sliding_window_pattern", Value::Array(Array::Bool(vec![false, false])));
+        f.set("attention.shared_kv_layers", 1u32);
+        for (name, of) in [("attn_q", 64), ("attn_k", 32), ("attn_v", 32)] {
+            f.tensor(&format!("blk.0.{name}.weight"), &[32, of]);
+        }
+        f.tensor("blk.0.attn_output.weight", &[64, 32]);
+        f.tensor("blk.0.attn_q_norm.weight", &[16]);
+        f.tensor("blk.0.attn_k_norm.weight", &[16]);
+    };
+    // Keys of its own that the file has are left out.
+    let model = accepted("gemma4", shared);
+    assert_eq!(model.plan.kv.len(), 1);
+    assert!(model.plan.weights.iter().all(|w| !w.name.starts_with("blk.1.attn_k")));
+    refused_of("gemma3", &["gemma3.attention.shared_kv_layers", "1"], |f| {
+        f.set("attention.shared_kv_layers", 1u32);
+    });
+    refused_of("gemma3n", &["gemma3n.altup.active_idx", "4"], |f| {
+        f.set("altup.num_inputs", 4u32);
+        f.set("altup.active_idx", 4u32);
     });
 }
 

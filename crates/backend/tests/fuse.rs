@@ -101,6 +101,7 @@ fn plan(checkpoint: &Checkpoint, steps: &[(u8, usize, usize)]) -> Plan {
                     window,
                     softcap: Some(2.0),
                     sinks: None,
+                    alibi: None,
                 };
                 vec![l.attend(q, k, a, attention), q]
             }

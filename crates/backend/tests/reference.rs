@@ -49,6 +49,7 @@ fn plan(checkpoint: &Checkpoint) -> Plan {
             window,
             softcap: None,
             sinks: None,
+            alibi: None,
         };
         let h = l.rms_norm(x, "n");
         let (q, k, v) = (l.linear(h, "q"), l.linear(h, "k"), l.linear(h, "v"));

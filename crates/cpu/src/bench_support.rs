@@ -130,6 +130,7 @@ const ATTENTION: Attention = Attention {
     window: None,
     softcap: None,
     sinks: None,
+    alibi: None,
 };
 /// Pairs of a row and a query head that share a head of the cache.
 const SHARE: usize = ATTENTION.heads / ATTENTION.kv_heads;
@@ -197,7 +198,8 @@ impl Past {
             for positions in positions.chunks(QUERIES) {
                 let q = &q[..positions.len() * dim];
                 let blocks = &blocks[sequence * of_each..(sequence + 1) * of_each];
-                let queries = Queries { q, positions, blocks, length: self.depth, kv_head, sinks: &[] };
+                let queries =
+                    Queries { q, positions, blocks, length: self.depth, kv_head, sinks: &[], slopes: &[] };
                 kernels.attend(&ATTENTION, &cache, &queries, &mut scratch, &mut out[..q.len()]);
             }
             black_box(&out);

@@ -352,6 +352,7 @@ mod tests {
             window: None,
             softcap: None,
             sinks: None,
+            alibi: None,
         };
         let q: Vec<f32> = (0..dim).map(|i| number(3, i * 5)).collect();
         let queries = Queries {
@@ -361,6 +362,7 @@ mod tests {
             length: positions,
             kv_head: 1,
             sinks: &[],
+            slopes: &[],
         };
         let mut out = vec![0.0; dim];
         // SAFETY: nobody writes.
@@ -415,10 +417,19 @@ mod tests {
             window,
             softcap: None,
             sinks: None,
+            alibi: None,
         };
         let q: Vec<f32> = (0..head_dim * positions.len()).map(|i| number(3, i * 5)).collect();
         let sinks: Vec<f32> = (0..positions.len()).map(|i| i as f32 * 0.1).collect();
-        let queries = Queries { q: &q, positions, blocks: &blocks, length: 600, kv_head: 0, sinks: &sinks };
+        let queries = Queries {
+            q: &q,
+            positions,
+            blocks: &blocks,
+            length: 600,
+            kv_head: 0,
+            sinks: &sinks,
+            slopes: &[],
+        };
         let mut out = vec![0.0; value_dim * positions.len()];
         // SAFETY: nobody writes.
         let cache = unsafe { cache.read() };

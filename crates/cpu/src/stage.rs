@@ -4,6 +4,7 @@
 //! bytes. Between stages the threads meet at a barrier.
 
 pub mod recurrent;
+pub mod streams;
 
 use std::sync::Arc;
 
@@ -18,6 +19,7 @@ use crate::kernels::Kernels;
 use crate::kernels::attend::MAX_HEAD;
 use crate::pack::{Layout, Matrix, memory};
 use recurrent::Recurrent;
+use streams::Streams;
 
 /// The backend's name in errors.
 pub const NAME: &str = "cpu";
@@ -54,6 +56,8 @@ pub enum Stage {
     Scale { out: Val, x: Val, by: f32 },
     /// `cap * tanh(x / cap)`.
     Softcap { out: Val, x: Val, cap: f32 },
+    /// What is done to rows by themselves, and to several streams of them.
+    Streams(Streams),
     /// Which experts each row takes.
     Route(Route),
     /// What they make of it.
@@ -159,6 +163,8 @@ pub struct Route {
     pub scores: Val,
     /// Counts in the choice.
     pub bias: Option<Wt>,
+    /// Multiply the weights.
+    pub factors: Option<Wt>,
     /// How it is made.
     pub routing: Routing,
 }
@@ -287,9 +293,10 @@ impl Stages {
             all.matrices.push(layout.map(|layout| Matrix::new(layout, Arc::clone(&memory), start)));
         }
         for op in &plan.ops {
-            let stage = match all.recurrent(plan, op) {
-                Some(recurrent) => Stage::Recurrent(recurrent),
-                None => all.stage(op, plan, threads),
+            let stage = match (all.recurrent(plan, op), streams::stage(op)) {
+                (Some(recurrent), _) => Stage::Recurrent(recurrent),
+                (_, Some(streams)) => Stage::Streams(streams),
+                _ => all.stage(op, plan, threads),
             };
             all.stages.push(stage);
         }
@@ -331,9 +338,18 @@ impl Stages {
             Op::Add { out, a, b } => Stage::Add { out: *out, a: *a, b: *b },
             Op::Scale { out, x, by } => Stage::Scale { out: *out, x: *x, by: *by },
             Op::Softcap { out, x, cap } => Stage::Softcap { out: *out, x: *x, cap: *cap },
-            Op::Route { out, scores, bias, routing } => {
-                Stage::Route(Route { out: *out, scores: *scores, bias: *bias, routing: *routing })
-            }
+            Op::ScaleColumns { .. }
+            | Op::UnitNorm { .. }
+            | Op::MatchSize { .. }
+            | Op::Blend { .. }
+            | Op::Sparsify { .. } => unreachable!("made by `streams`"),
+            Op::Route { out, scores, bias, factors, routing } => Stage::Route(Route {
+                out: *out,
+                scores: *scores,
+                bias: *bias,
+                factors: *factors,
+                routing: *routing,
+            }),
             Op::Experts { out, x, routed, matrices, act } => self.experts(*out, *x, *routed, matrices, *act),
             Op::GateRows { out, x, gate } => Stage::GateRows { out: *out, x: *x, gate: *gate },
             Op::Mul { out, a, b } => Stage::Mul { out: *out, a: *a, b: *b },
@@ -491,6 +507,11 @@ fn matrices_of(op: &Op) -> Vec<(Wt, usize)> {
         | Op::Add { .. }
         | Op::Scale { .. }
         | Op::Softcap { .. }
+        | Op::ScaleColumns { .. }
+        | Op::UnitNorm { .. }
+        | Op::MatchSize { .. }
+        | Op::Blend { .. }
+        | Op::Sparsify { .. }
         | Op::Route { .. }
         | Op::GateRows { .. }
         | Op::Mul { .. }

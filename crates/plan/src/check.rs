@@ -5,6 +5,7 @@
 
 mod moe;
 mod recurrent;
+mod rows;
 
 use crate::{Error, Fused, HeadPrep, Kv, KvLayer, Norm, Op, Plan, Rope, RowSet, Val, Value, Weight, Wt};
 
@@ -323,7 +324,14 @@ impl Check<'_> {
             Op::Act { out, x, .. } | Op::Scale { out, x, .. } | Op::Softcap { out, x, .. } => {
                 self.like(("out", *out), ("x", *x))
             }
-            Op::Route { out, scores, bias, routing } => self.route(*out, *scores, *bias, routing),
+            Op::ScaleColumns { .. }
+            | Op::UnitNorm { .. }
+            | Op::MatchSize { .. }
+            | Op::Blend { .. }
+            | Op::Sparsify { .. } => self.row_shapes(op),
+            Op::Route { out, scores, bias, factors, routing } => {
+                self.route(*out, *scores, [*bias, *factors], routing)
+            }
             Op::Experts { out, x, routed, matrices, .. } => {
                 self.like(("out", *out), ("x", *x))?;
                 self.experts(*x, *routed, matrices)

@@ -7,6 +7,7 @@
 mod latent;
 mod moe;
 mod recurrent;
+mod streams;
 
 pub use moe::ExpertNames;
 
@@ -489,10 +490,15 @@ impl Layer<'_> {
 
     /// Stores `k` and `v` in a new layer of the cache, then attends `q` over it.
     pub fn attend(&self, q: Val, k: Val, v: Val, attention: Attention) -> Val {
+        self.attend_over(q, k, v, attention, false).0
+    }
+
+    /// The same, with the layer, for later blocks to attend over.
+    pub fn attend_and_share(&self, q: Val, k: Val, v: Val, attention: Attention) -> (Val, KvLayer) {
         self.attend_over(q, k, v, attention, false)
     }
 
-    fn attend_over(&self, q: Val, k: Val, v: Val, attention: Attention, latent: bool) -> Val {
+    fn attend_over(&self, q: Val, k: Val, v: Val, attention: Attention, latent: bool) -> (Val, KvLayer) {
         let Attention { heads, kv_heads, head_dim, value_dim, window, causal, .. } = attention;
         if kv_heads == 0 || !heads.is_multiple_of(kv_heads) {
             let why = format!("block {}: {kv_heads} key heads do not divide {heads} heads", self.n);
@@ -520,6 +526,6 @@ impl Layer<'_> {
         self.g.push(Op::KvWrite { k, v, layer });
         let out = self.g.value(RowSet::All, heads.saturating_mul(value_dim));
         self.g.push(Op::Attend { out, q, layer, attention });
-        out
+        (out, layer)
     }
 }

@@ -120,13 +120,13 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Rows of the embedding table, which is what a token id may index.
+    /// Rows of the embedding table, of the smallest where there are several: what a token id may index.
     pub fn vocabulary(&self) -> usize {
-        let table = self.ops.iter().find_map(|op| match op {
-            Op::Embed { table, .. } => Some(*table),
+        let tables = self.ops.iter().filter_map(|op| match op {
+            Op::Embed { table, .. } => Some(self.weights[table.index()].rows),
             _ => None,
         });
-        table.map_or(0, |t| self.weights[t.index()].rows)
+        tables.min().unwrap_or(0)
     }
 
     /// The most positions that a sequence can have, where tables of positions end.

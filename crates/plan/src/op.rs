@@ -163,9 +163,25 @@ pub struct Attention {
     /// `[heads]`: a score of each head that counts in the softmax's sum and has no value (Xiao et al. 2023,
     /// arXiv:2309.17453, as gpt-oss learns it). Neither scaled nor capped.
     pub sinks: Option<Wt>,
+    /// Positions weigh less the further they are (ALiBi: Press et al. 2021, arXiv:2108.12409): a score loses its distance
+    /// times [`Attention::slope`], which this number is the base of. After the cap.
+    pub alibi: Option<f32>,
 }
 
 impl Attention {
+    /// What a score of query head `head` loses for each position of distance: `2^(-alibi (h + 1) / n)` for the first `n`
+    /// heads, `n` being the greatest power of two that is no more than there are; the others lie between these.
+    pub fn slope(&self, head: usize) -> f32 {
+        let Some(most) = self.alibi else { return 0.0 };
+        let whole = self.heads.checked_ilog2().map_or(1, |log| 1usize << log);
+        let step = f64::from(most) / whole as f64;
+        let exponent = match head.checked_sub(whole) {
+            None => step * (head + 1) as f64,
+            Some(further) => step / 2.0 * (2 * further + 1) as f64,
+        };
+        libm::exp2(-exponent) as f32
+    }
+
     /// The positions that a row at `position` sees, of a sequence that has `length` of them.
     #[inline]
     pub fn sees(&self, position: usize, length: usize) -> Range<usize> {
@@ -238,10 +254,22 @@ pub enum Op {
     Add { out: Val, a: Val, b: Val },
     /// `out = x * by`.
     Scale { out: Val, x: Val, by: f32 },
+    /// `out = x * w`, column by column; `w` is a row of x's width, or one number.
+    ScaleColumns { out: Val, x: Val, w: Wt },
+    /// Each `group` elements of a row divided by the root of their mean square: `x / sqrt(mean(x^2) + eps)`.
+    UnitNorm { out: Val, x: Val, group: usize, eps: f32 },
+    /// Each row brought to the size of the row of `to`: `out = x * sqrt(mean(to^2) / max(mean(x^2), 1e-5))`.
+    MatchSize { out: Val, x: Val, to: Val },
+    /// `out = base + sum_i w_i * xs_i`, where `w_i` is column `i` of `weights`: one number a row for each of `xs`.
+    Blend { out: Val, base: Val, xs: Vec<Val>, weights: Columns },
+    /// What of a row is far above its mean: `out = max(0, x - mean - deviations * sqrt(variance))` (the statistical top-k of
+    /// You et al. 2025, arXiv:2506.06644).
+    Sparsify { out: Val, x: Val, deviations: f32 },
     /// `out = cap * tanh(x / cap)`.
     Softcap { out: Val, x: Val, cap: f32 },
     /// Chooses experts for each row by `scores [rows, experts]`; `bias [experts]` counts in the choice, not in the weight.
-    Route { out: Routed, scores: Val, bias: Option<Wt>, routing: Routing },
+    /// `factors [experts]` multiply the weights of those that are chosen, last.
+    Route { out: Routed, scores: Val, bias: Option<Wt>, factors: Option<Wt>, routing: Routing },
     /// `out` = the sum over a row's experts of `weight * down(act(gate(x)) * up(x))`; `out` has x's shape.
     Experts { out: Val, x: Val, routed: Routed, matrices: ExpertMatrices, act: Act },
     /// `out = x / (1 + exp(-gate))`, `gate` being one number a row.
@@ -308,6 +336,9 @@ impl Op {
             | Op::Bias { x, .. }
             | Op::Rope { x, .. }
             | Op::Scale { x, .. }
+            | Op::ScaleColumns { x, .. }
+            | Op::UnitNorm { x, .. }
+            | Op::Sparsify { x, .. }
             | Op::Softcap { x, .. }
             | Op::Take { x, .. }
             | Op::GroupNorm { x, .. }
@@ -322,6 +353,10 @@ impl Op {
             Op::Route { scores, .. } => vec![*scores],
             Op::Experts { x, routed, .. } => vec![*x, routed.experts, routed.weights],
             Op::GateRows { x, gate, .. } => vec![*x, *gate],
+            Op::MatchSize { x, to, .. } => vec![*x, *to],
+            Op::Blend { base, xs, weights, .. } => {
+                [*base, weights.of].into_iter().chain(xs.iter().copied()).collect()
+            }
             Op::Add { a, b, .. } | Op::Mul { a, b, .. } => vec![*a, *b],
             Op::Fused(f) => match f {
                 Fused::AddRmsNorm { a, b, .. } => vec![*a, *b],
@@ -351,6 +386,11 @@ impl Op {
             | Op::Glu { out, .. }
             | Op::Add { out, .. }
             | Op::Scale { out, .. }
+            | Op::ScaleColumns { out, .. }
+            | Op::UnitNorm { out, .. }
+            | Op::MatchSize { out, .. }
+            | Op::Blend { out, .. }
+            | Op::Sparsify { out, .. }
             | Op::Softcap { out, .. }
             | Op::Experts { out, .. }
             | Op::GateRows { out, .. }
@@ -388,10 +428,10 @@ impl Op {
             Op::ShortConv { conv, .. } => [conv.weight].into_iter().chain(conv.bias).collect(),
             Op::SelectiveScan { scan, .. } => vec![scan.a, scan.skip],
             Op::DeltaNet { delta, .. } => vec![delta.rate],
-            Op::Linear { w, .. } | Op::HeadLinear { w, .. } => vec![*w],
+            Op::Linear { w, .. } | Op::HeadLinear { w, .. } | Op::ScaleColumns { w, .. } => vec![*w],
             Op::Bias { b, .. } => vec![*b],
             Op::Rope { rope: r, .. } => rope(r).into_iter().collect(),
-            Op::Route { bias, .. } => bias.iter().copied().collect(),
+            Op::Route { bias, factors, .. } => bias.iter().chain(factors).copied().collect(),
             Op::Experts { matrices, .. } => matrices.weights().collect(),
             Op::Attend { attention, .. } => attention.sinks.into_iter().collect(),
             Op::KvWrite { .. }
@@ -399,6 +439,10 @@ impl Op {
             | Op::Act { .. }
             | Op::Add { .. }
             | Op::Scale { .. }
+            | Op::UnitNorm { .. }
+            | Op::MatchSize { .. }
+            | Op::Blend { .. }
+            | Op::Sparsify { .. }
             | Op::Softcap { .. }
             | Op::GateRows { .. }
             | Op::Mul { .. }
@@ -435,7 +479,13 @@ impl Op {
             | Op::Scale { .. }
             | Op::Mul { .. }
             | Op::GroupNorm { .. }
+            | Op::ScaleColumns { .. }
+            | Op::UnitNorm { .. }
+            | Op::Sparsify { .. }
             | Op::Softcap { .. } => true,
+            Op::Blend { base, xs, weights, .. } => {
+                input == *base && input != weights.of && !xs.contains(&input)
+            }
             Op::GateRows { x, gate, .. } => input == *x && input != *gate,
             Op::Embed { .. }
             | Op::EmbedPosition { .. }
@@ -446,6 +496,7 @@ impl Op {
             | Op::Route { .. }
             | Op::Experts { .. }
             | Op::Take { .. }
+            | Op::MatchSize { .. }
             | Op::ShortConv { .. }
             | Op::SelectiveScan { .. }
             | Op::DeltaNet { .. }
@@ -488,6 +539,11 @@ impl Op {
             Op::Act { .. } => "act",
             Op::Add { .. } => "add",
             Op::Scale { .. } => "scale",
+            Op::ScaleColumns { .. } => "scale_columns",
+            Op::UnitNorm { .. } => "unit_norm",
+            Op::MatchSize { .. } => "match_size",
+            Op::Blend { .. } => "blend",
+            Op::Sparsify { .. } => "sparsify",
             Op::Softcap { .. } => "softcap",
             Op::Route { .. } => "route",
             Op::Experts { .. } => "experts",

@@ -136,6 +136,11 @@ pub fn products(plan: &Plan, op: &Op) -> Vec<(Wt, usize)> {
         | Op::Glu { .. }
         | Op::Add { .. }
         | Op::Scale { .. }
+        | Op::ScaleColumns { .. }
+        | Op::UnitNorm { .. }
+        | Op::MatchSize { .. }
+        | Op::Blend { .. }
+        | Op::Sparsify { .. }
         | Op::Softcap { .. }
         | Op::Route { .. }
         | Op::GateRows { .. }
@@ -272,6 +277,9 @@ fn numbers(op: &Op) -> Option<String> {
         Op::Glu { act: a, .. } | Op::Act { act: a, .. } => Some(act(a)),
         Op::Scale { by, .. } => Some(format!("by {by}")),
         Op::Softcap { cap, .. } => Some(format!("at {cap}")),
+        Op::UnitNorm { group, eps, .. } => Some(format!("groups of {group}, eps {eps:e}")),
+        Op::Sparsify { deviations, .. } => Some(format!("above {deviations} deviations")),
+        Op::Blend { weights, .. } => Some(format!("by columns from {} on", weights.first)),
         Op::Route { routing, .. } => Some(routing_numbers(routing)),
         Op::Experts { matrices, act: a, .. } => {
             Some(format!("{} experts of {}, {}", matrices.count, matrices.inner, act(a)))
@@ -284,6 +292,8 @@ fn numbers(op: &Op) -> Option<String> {
         | Op::Add { .. }
         | Op::GateRows { .. }
         | Op::Mul { .. }
+        | Op::ScaleColumns { .. }
+        | Op::MatchSize { .. }
         | Op::SelectRows { .. }
         | Op::Pool { .. } => None,
         Op::Take { first, len, every, .. } => Some(format!("{len} columns from {first} of each {every}")),
@@ -333,6 +343,9 @@ fn attention_numbers(a: &Attention) -> String {
     }
     if let Some(cap) = a.softcap {
         let _ = write!(s, ", softcap {cap}");
+    }
+    if let Some(most) = a.alibi {
+        let _ = write!(s, ", alibi {most}");
     }
     s
 }

@@ -97,6 +97,7 @@ pub fn plan(blocks: usize, b: &Block) -> Plan {
             window,
             softcap: None,
             sinks: None,
+            alibi: None,
         };
 
         let h = l.rms_norm(x, "attn_norm");

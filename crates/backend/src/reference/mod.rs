@@ -8,8 +8,11 @@ mod cache;
 mod moe;
 mod ops;
 mod recurrent;
+mod streams;
 
-use cera_plan::{Attention, Fused, HeadPrep, KvLayer, LinearPart, Norm, Op, Plan, Rope, RowSet, Val, Wt};
+use cera_plan::{
+    Attention, Columns, Fused, HeadPrep, KvLayer, LinearPart, Norm, Op, Plan, Rope, RowSet, Val, Wt,
+};
 
 use crate::{
     Backend, BlockId, Error, Image, KvShape, Loaded, Rows, SampleRow, SlotId, Slots, StepOutput, Weights,
@@ -320,9 +323,23 @@ impl LoadedReference {
                 one(out, self.recurrent(step, &op))
             }
             Op::Softcap { out, x, cap } => one(out, ops::softcap(get(x), cap)),
-            Op::Route { out, scores, bias, routing } => {
+            Op::ScaleColumns { out, x, w } => one(out, streams::scale_columns(get(x), self.weight(w))),
+            Op::UnitNorm { out, x, group, eps } => one(out, streams::unit_norm(get(x), group, eps)),
+            Op::MatchSize { out, x, to } => one(out, streams::match_size(get(x), get(to), self.width(x))),
+            Op::Blend { out, base, ref xs, weights: Columns { of, first } } => {
+                let xs: Vec<&[f64]> = xs.iter().map(|&x| get(x)).collect();
+                one(out, streams::blend(get(base), &xs, self.width(base), get(of), self.width(of), first))
+            }
+            Op::Sparsify { out, x, deviations } => {
+                one(out, streams::sparsify(get(x), self.width(x), deviations))
+            }
+            Op::Route { out, scores, bias, factors, routing } => {
                 let bias = bias.map(|b| self.weight(b));
-                let [experts, weights] = moe::route(get(scores), self.width(scores), bias, &routing);
+                let [experts, mut weights] = moe::route(get(scores), self.width(scores), bias, &routing);
+                if let Some(factors) = factors.map(|f| self.weight(f)) {
+                    let by = experts.iter().map(|&e| f64::from(factors[e as usize]));
+                    weights.iter_mut().zip(by).for_each(|(w, by)| *w *= by);
+                }
                 Ok(vec![(out.experts, experts), (out.weights, weights)])
             }
             Op::Experts { out, x, routed, matrices, act } => {
@@ -435,7 +452,7 @@ impl LoadedReference {
                 let key = |j: usize, h: usize| &keys[j][h * head_dim..][..head_dim];
                 let value = |j: usize, h: usize| &values[j][h * value_dim..][..value_dim];
                 let seen = attention.sees(position, length);
-                out.extend(ops::attend(q, seen, attention, sinks, key, value));
+                out.extend(ops::attend(q, (position, seen), attention, sinks, key, value));
             }
         }
         Ok(out)

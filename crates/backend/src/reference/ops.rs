@@ -168,7 +168,7 @@ pub(super) fn rope(
 /// value.
 pub(super) fn attend<'a>(
     q: &[f64],
-    seen: Range<usize>,
+    (position, seen): (usize, Range<usize>),
     a: &Attention,
     sinks: Option<&[f32]>,
     key: impl Fn(usize, usize) -> &'a [f64],
@@ -181,7 +181,8 @@ pub(super) fn attend<'a>(
         let score = |j: usize| {
             let dot: f64 = q.iter().zip(key(j, h / group)).map(|(q, k)| q * k).sum();
             let score = dot * f64::from(a.scale);
-            a.softcap.map_or(score, |cap| capped(score, cap))
+            let score = a.softcap.map_or(score, |cap| capped(score, cap));
+            score - f64::from(a.slope(h)) * position.abs_diff(j) as f64
         };
         let mut scores: Vec<f64> = seen.clone().map(score).collect();
         let max = scores.iter().copied().fold(sink, f64::max);
@@ -382,8 +383,9 @@ mod tests {
                 window,
                 softcap,
                 sinks: None,
+                alibi: None,
             };
-            attend(&[2.0, 0.0, 0.0, 0.0], a.sees(2, 3), &a, sinks, |j, _| &keys[j], |j, _| &values[j])
+            attend(&[2.0, 0.0, 0.0, 0.0], (2, a.sees(2, 3)), &a, sinks, |j, _| &keys[j], |j, _| &values[j])
         };
         let run = |window, softcap| run_with(window, softcap, None);
         let e = std::f64::consts::E;
@@ -417,14 +419,42 @@ mod tests {
                 window,
                 softcap: None,
                 sinks: None,
+                alibi: None,
             };
             // All scores are 0: the mean of what is seen.
-            attend(&[0.0], a.sees(position, 5), &a, None, |j, _| &values[j], |j, _| &values[j])[0]
+            attend(&[0.0], (position, a.sees(position, 5)), &a, None, |j, _| &values[j], |j, _| &values[j])[0]
         };
         close(&[run(0, None), run(4, None)], &[31.0 / 5.0, 31.0 / 5.0]);
         // A window of 2 or 3 reaches one to either side, one of 1 to none.
         close(&[run(2, Some(2)), run(2, Some(3)), run(2, Some(1))], &[14.0 / 3.0, 14.0 / 3.0, 4.0]);
         close(&[run(0, Some(2)), run(4, Some(4))], &[1.5, 28.0 / 3.0]);
+    }
+
+    #[test]
+    fn distance_costs_each_head_its_own() {
+        let a = Attention {
+            heads: 6,
+            kv_heads: 1,
+            head_dim: 1,
+            value_dim: 1,
+            scale: 1.0,
+            causal: false,
+            window: None,
+            softcap: None,
+            sinks: None,
+            alibi: Some(8.0),
+        };
+        // The paper's: a half, a quarter, ... for powers of two; for others those of twice as many in between.
+        let slopes: Vec<f64> = (0..6).map(|h| f64::from(a.slope(h)).log2()).collect();
+        close(&slopes, &[-2.0, -4.0, -6.0, -8.0, -1.0, -3.0]);
+        let values = [[1.0], [2.0], [4.0]];
+        let got = attend(&[0.0; 6], (1, a.sees(1, 3)), &a, None, |j, _| &values[j], |j, _| &values[j]);
+        // A position before and one behind, each a step away.
+        let by = |slope: f64| {
+            let e = (-slope).exp();
+            (2.0 + 5.0 * e) / (1.0 + 2.0 * e)
+        };
+        close(&got, &[0.25, 0.0625, 1.0 / 64.0, 1.0 / 256.0, 0.5, 0.125].map(by));
     }
 
     #[test]

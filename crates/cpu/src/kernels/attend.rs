@@ -41,6 +41,8 @@ pub struct Queries<'a> {
     pub kv_head: usize,
     /// A score without a value of each, or none.
     pub sinks: &'a [f32],
+    /// What each loses for a position of distance; of none none loses any.
+    pub slopes: &'a [f32],
 }
 
 /// A thread's buffers.
@@ -133,9 +135,11 @@ pub fn span<S: Simd>(
         }
         let dim = attention.value_dim;
         let rows = scratch.scores.chunks_exact_mut(STRIP).zip(scratch.sums.chunks_exact_mut(dim));
-        for ((&p, state), (scores, sums)) in queries.positions.iter().zip(&mut scratch.states).zip(rows) {
+        let of_query = queries.positions.iter().zip(&mut scratch.states).zip(rows);
+        for (i, ((&p, state), (scores, sums))) in of_query.enumerate() {
             let seen = seen(&attention.sees(p, queries.length), strip, STRIP);
-            to_weights(s, attention, &seen, scores, state, sums);
+            let slope = queries.slopes.get(i).map(|slope| (*slope, p as f32 - strip as f32));
+            to_weights(s, attention, slope, &seen, scores, state, sums);
         }
         for block in blocks.step_by(BLOCK) {
             weigh_block(s, attention, cache, queries, strip, block, scratch);
@@ -375,12 +379,17 @@ fn scores<S: Simd, N: Numbers<S>, const Q: usize>(
     });
 }
 
+/// The positions of a vector's lanes.
+const LANES: [f32; SUMS] =
+    [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0, 12.0, 13.0, 14.0, 15.0];
+
 /// Turns a strip's scores into the weights of the positions that the row sees, by the greatest score so far; `state`
-/// and `sums` are brought to it.
+/// and `sums` are brought to it. `slope` is what a position of distance costs, and the row's position within the strip.
 #[inline(always)]
 fn to_weights<S: Simd>(
     s: S,
     attention: &Attention,
+    slope: Option<(f32, f32)>,
     seen: &Range<usize>,
     scores: &mut [f32],
     state: &mut State,
@@ -400,6 +409,11 @@ fn to_weights<S: Simd>(
         let mut v = s.mul(s.load(part), scale);
         if let Some(cap) = attention.softcap {
             v = s.mul(s.splat(cap), tanh(s, s.mul(v, s.splat(1.0 / cap))));
+        }
+        if let Some((slope, position)) = slope {
+            let away = s.sub(s.add(s.load(&LANES), s.splat((i * S::LANES) as f32)), s.splat(position));
+            let away = s.max(away, s.sub(s.splat(0.0), away));
+            v = s.fma(s.splat(-slope), away, v);
         }
         let (lo, hi) = lanes(i * S::LANES);
         if lo > 0 || hi < S::LANES {

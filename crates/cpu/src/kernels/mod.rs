@@ -51,6 +51,12 @@ pub struct Kernels {
     pub act: fn(Act, &[f32], &mut [f32]),
     /// [`row::softcap`].
     pub softcap: fn(f32, &[f32], &mut [f32]),
+    /// [`row::match_size`].
+    pub match_size: fn(&[f32], &[f32], &mut [f32]),
+    /// [`row::sparsify`].
+    pub sparsify: fn(&[f32], f32, &mut [f32]),
+    /// [`row::add_scaled`].
+    pub add_scaled: fn(f32, &[f32], &mut [f32]),
     /// [`moe::softmax`].
     pub softmax: fn(&[f32], &mut [f32]),
     /// [`moe::sigmoid`].
@@ -189,6 +195,9 @@ macro_rules! tier {
                     glu: shell!($S, $features, activation::glu, (act: Act, gate: &[f32], up: &[f32], out: &mut [f32])),
                     act: shell!($S, $features, activation::act, (act: Act, x: &[f32], out: &mut [f32])),
                     softcap: shell!($S, $features, row::softcap, (cap: f32, x: &[f32], out: &mut [f32])),
+                    match_size: shell!($S, $features, row::match_size, (x: &[f32], to: &[f32], out: &mut [f32])),
+                    sparsify: shell!($S, $features, row::sparsify, (x: &[f32], by: f32, out: &mut [f32])),
+                    add_scaled: shell!($S, $features, row::add_scaled, (by: f32, x: &[f32], out: &mut [f32])),
                     softmax: shell!($S, $features, moe::softmax, (x: &[f32], out: &mut [f32])),
                     sigmoid: shell!($S, $features, moe::sigmoid, (x: &[f32], out: &mut [f32])),
                     rope: shell!(

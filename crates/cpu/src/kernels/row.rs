@@ -155,6 +155,47 @@ pub fn softcap<S: Simd>(s: S, cap: f32, x: &[f32], out: &mut [f32]) {
     elementwise!(s, out, (v = x) s.mul(cap, tanh(s, s.mul(v, by))));
 }
 
+/// The least mean square that a row is divided by.
+const LEAST: f32 = 1e-5;
+
+/// `out = x * sqrt(mean(to^2) / max(mean(x^2), 1e-5))`.
+#[inline(always)]
+pub fn match_size<S: Simd>(s: S, x: &[f32], to: &[f32], out: &mut [f32]) {
+    let n = x.len() as f32;
+    let mean = |x: &[f32]| sum(s, x, 0.0, |s: S, v, acc| s.fma(v, v, acc)) / n;
+    let own = mean(x);
+    let own = if own < LEAST { LEAST } else { own };
+    let by = (mean(to) / own).sqrt();
+    for (o, x) in out.iter_mut().zip(x) {
+        *o = x * by;
+    }
+}
+
+/// `out = max(0, x - mean - deviations * sqrt(variance))`.
+#[inline(always)]
+pub fn sparsify<S: Simd>(s: S, x: &[f32], deviations: f32, out: &mut [f32]) {
+    let n = x.len() as f32;
+    let mean = sum(s, x, 0.0, |s: S, v, acc| s.add(v, acc)) / n;
+    let around = s.splat(mean);
+    let squares = sum(s, x, mean, |s: S, v, acc| {
+        let d = s.sub(v, around);
+        s.fma(d, d, acc)
+    });
+    let least = mean + deviations * (squares / n).sqrt();
+    for (o, x) in out.iter_mut().zip(x) {
+        let above = x - least;
+        // What is no number stays none.
+        *o = if above < 0.0 { 0.0 } else { above };
+    }
+}
+
+/// `out += by * x`.
+#[inline(always)]
+pub fn add_scaled<S: Simd>(s: S, by: f32, x: &[f32], out: &mut [f32]) {
+    let by = s.splat(by);
+    elementwise!(s, out, (v = x, o = out) s.fma(by, v, o));
+}
+
 /// Turns each head of `head_dim` elements in place, from its element `first` on; `cos` and `sin` are those of the row's position, one for
 /// each pair.
 #[inline(always)]

@@ -429,6 +429,50 @@ fn activations_and_caps_agree() {
 }
 
 #[test]
+fn rows_by_themselves_agree() {
+    let mut random = Random(11);
+    for n in [1, 16, 40, 203] {
+        let (x, to) = (random.floats(n), random.floats(n));
+        let run = |what: &str, f: &dyn Fn(&Kernels, &mut [f32])| {
+            same_bits(what, |k| {
+                let mut out = to.clone();
+                f(k, &mut out);
+                out
+            })
+        };
+        let wide = |x: &[f32]| x.iter().map(|v| f64::from(*v)).collect::<Vec<_>>();
+        let mean = |x: &[f64]| x.iter().sum::<f64>() / x.len() as f64;
+        let square = |x: &[f64]| x.iter().map(|v| v * v).sum::<f64>() / x.len() as f64;
+        let check = |got: Vec<f32>, expected: Vec<f64>, what: &str| {
+            for (got, expected) in got.iter().zip(expected) {
+                let off = (f64::from(*got) - expected).abs();
+                assert!(off <= 1e-5 * (1.0 + expected.abs()), "{what} of {n}: {got}, not {expected}");
+            }
+        };
+        let (wide_x, wide_to) = (wide(&x), wide(&to));
+        let by = (square(&wide_to) / square(&wide_x).max(1e-5)).sqrt();
+        let sized = run("match_size", &|k, out| (k.match_size)(&x, &to, out));
+        check(sized, wide_x.iter().map(|v| v * by).collect(), "match_size");
+        let zeros = vec![0.0; n];
+        assert_eq!(run("match_size", &|k, out| (k.match_size)(&zeros, &to, out)), zeros);
+        let around = mean(&wide_x);
+        let deviation = square(&wide_x.iter().map(|v| v - around).collect::<Vec<_>>()).sqrt();
+        let sparse = run("sparsify", &|k, out| (k.sparsify)(&x, 0.7, out));
+        let above = wide_x.iter().map(|v| (v - around - f64::from(0.7f32) * deviation).max(0.0)).collect();
+        check(sparse, above, "sparsify");
+        let sum = run("add_scaled", &|k, out| (k.add_scaled)(0.3, &x, out));
+        let added = wide_x.iter().zip(&wide_to).map(|(x, to)| to + f64::from(0.3f32) * x).collect();
+        check(sum, added, "add_scaled");
+    }
+    let nan = same_bits("sparsify", |k| {
+        let mut out = vec![0.0; 3];
+        (k.sparsify)(&[1.0, f32::NAN, 2.0], 1.0, &mut out);
+        out.iter().map(|v| if v.is_nan() { 1.0 } else { 0.0 }).collect()
+    });
+    assert_eq!(nan, [1.0; 3]);
+}
+
+#[test]
 fn activations_keep_a_nan() {
     for act in ACTS {
         let nan = same_bits(&format!("{act:?}"), |k| {
@@ -525,8 +569,10 @@ fn attention_agrees_with_plain_softmax_and_does_not_depend_on_the_other_queries(
         (64, 1100, Some(100), None),
         (80, 70, Some(33), Some(2.0)),
     ];
-    let cases = cases.into_iter().flat_map(|case| [(case, true), (case, false)]);
-    for ((dim, positions, window, softcap), causal) in cases {
+    let cases = cases
+        .into_iter()
+        .flat_map(|case| [(case, true, None), (case, false, None), (case, false, Some(8.0))]);
+    for ((dim, positions, window, softcap), causal, alibi) in cases {
         let (heads, kv_heads) = (4, 2);
         let attention = Attention {
             heads,
@@ -538,7 +584,10 @@ fn attention_agrees_with_plain_softmax_and_does_not_depend_on_the_other_queries(
             window,
             softcap,
             sinks: None,
+            alibi,
         };
+        // Query heads 2 and 3 read the second head of the cache.
+        let slope = |i: usize| attention.slope(2 + i % 2);
         let c = test_cache(kv_heads, dim, positions, &mut random);
         let cache = c.stored();
         let at: Vec<usize> = [0, 1, 31, 32, positions / 2, positions - 2, positions - 1]
@@ -548,6 +597,7 @@ fn attention_agrees_with_plain_softmax_and_does_not_depend_on_the_other_queries(
         let q = random.floats(at.len() * dim);
         let run = |k: &Kernels, from: usize, n: usize| {
             let mut scratch = Scratch::new(16, dim);
+            let slopes: Vec<f32> = (from..from + n).filter_map(|i| alibi.map(|_| slope(i))).collect();
             let mut out = vec![0.0; n * dim];
             let queries = Queries {
                 q: &side_by_side(&q[from * dim..(from + n) * dim], n),
@@ -556,6 +606,7 @@ fn attention_agrees_with_plain_softmax_and_does_not_depend_on_the_other_queries(
                 length: positions,
                 kv_head: 1,
                 sinks: &[],
+                slopes: &slopes,
             };
             k.attend(&attention, &cache, &queries, &mut scratch, &mut out);
             out
@@ -575,7 +626,8 @@ fn attention_agrees_with_plain_softmax_and_does_not_depend_on_the_other_queries(
                 let dot: f64 =
                     key.iter().zip(&q[i * dim..]).map(|(k, q)| f64::from(*k) * f64::from(*q)).sum();
                 let score = dot * f64::from(attention.scale);
-                weights.push(softcap.map_or(score, |c| f64::from(c) * (score / f64::from(c)).tanh()).exp());
+                let score = softcap.map_or(score, |c| f64::from(c) * (score / f64::from(c)).tanh());
+                weights.push((score - f64::from(slope(i)) * p.abs_diff(j) as f64).exp());
             }
             let total: f64 = weights.iter().sum();
             for (d, got) in alone.iter().enumerate() {
@@ -602,14 +654,22 @@ fn attention_keeps_a_nan_in_a_query() {
         window: None,
         softcap: None,
         sinks: None,
+        alibi: None,
     };
     let c = test_cache(1, dim, 600, &mut random);
     let mut q = random.floats(dim);
     q[3] = f32::NAN;
     for tier in Tier::available() {
         let mut out = vec![0.0; dim];
-        let queries =
-            Queries { q: &q, positions: &[599], blocks: &c.blocks, length: 600, kv_head: 0, sinks: &[] };
+        let queries = Queries {
+            q: &q,
+            positions: &[599],
+            blocks: &c.blocks,
+            length: 600,
+            kv_head: 0,
+            sinks: &[],
+            slopes: &[],
+        };
         let k = Kernels::new(tier).unwrap();
         k.attend(&attention, &c.stored(), &queries, &mut Scratch::new(1, dim), &mut out);
         assert!(out.iter().all(|v| v.is_nan()), "{tier}");

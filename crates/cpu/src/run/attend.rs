@@ -88,9 +88,9 @@ impl Core {
             }
             let task = self.task(op.attention, tasks - 1 - claimed);
             self.gather(op, &task, local);
-            let Local { scratch, queries, positions, sinks, attended, .. } = local;
+            let Local { scratch, queries, positions, sinks, slopes, attended, .. } = local;
             let attended = &mut attended[..positions.len() * dim];
-            let queries = self.queries(op, &task, queries, positions, sinks);
+            let queries = self.queries(op, &task, queries, positions, [sinks, slopes]);
             self.kernels.attend(op.attention, cache, &queries, scratch, attended);
             for (attended, pair) in attended.chunks_exact(dim).zip(task.pairs.clone()) {
                 let (row, head) = task.place(pair);
@@ -121,12 +121,12 @@ impl Core {
             let task = self.task(op.attention, claimed / seen.len());
             let span = seen.start + claimed % seen.len();
             self.gather(op, &task, local);
-            let Local { scratch, queries, positions, sinks, .. } = &mut *local;
+            let Local { scratch, queries, positions, sinks, slopes, .. } = &mut *local;
             let length = self.length(&self.step.seqs[task.seq].0);
             if !spans(op.attention, positions, length).contains(&span) {
                 continue;
             }
-            let queries = self.queries(op, &task, queries, positions, sinks);
+            let queries = self.queries(op, &task, queries, positions, [sinks, slopes]);
             (self.kernels.span)(op.attention, cache, &queries, span, scratch);
             let sums = scratch.sums.chunks_exact(dim);
             for ((sums, state), pair) in sums.zip(&scratch.states).zip(task.pairs.clone()) {
@@ -180,6 +180,7 @@ impl Core {
         let (dim, n) = (op.attention.head_dim, task.pairs.len());
         local.positions.clear();
         local.sinks.clear();
+        local.slopes.clear();
         let sinks = self.sinks(op);
         for (i, pair) in task.pairs.clone().enumerate() {
             let (row, head) = task.place(pair);
@@ -190,6 +191,7 @@ impl Core {
             }
             local.positions.push(self.step.positions[row]);
             local.sinks.extend(sinks.map(|sinks| sinks[head]));
+            local.slopes.extend(op.attention.alibi.map(|_| op.attention.slope(head)));
         }
     }
 
@@ -199,11 +201,11 @@ impl Core {
         task: &AttendTask,
         q: &'a [f32],
         positions: &'a [usize],
-        sinks: &'a [f32],
+        [sinks, slopes]: [&'a [f32]; 2],
     ) -> Queries<'a> {
         let (len, blocks) = (positions.len() * op.attention.head_dim, self.step.blocks_of(task.seq));
         let length = self.length(&self.step.seqs[task.seq].0);
-        Queries { q: &q[..len], positions, length, blocks, kv_head: task.kv_head, sinks }
+        Queries { q: &q[..len], positions, length, blocks, kv_head: task.kv_head, sinks, slopes }
     }
 
     /// Positions that a sequence has once the step is done, by its rows.

@@ -8,6 +8,7 @@ mod heads;
 pub mod linear;
 mod moe;
 mod recurrent;
+mod streams;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,6 +26,7 @@ use crate::kernels::Kernels;
 use crate::kernels::attend::Scratch;
 use crate::pool::{Pool, Team};
 use crate::shared::{Shared, memory};
+use crate::stage::streams::Streams;
 use crate::stage::{NAME, Prep, Stage, Stages};
 use attend::{AttendOp, Pieces};
 use linear::ROW_BLOCK;
@@ -82,6 +84,7 @@ struct Local {
     positions: Vec<usize>,
     /// The sink of each pair of a task.
     sinks: Vec<f32>,
+    slopes: Vec<f32>,
     /// A row, and behind keys a head.
     heads: Vec<f32>,
     narrow: Narrow,
@@ -225,6 +228,7 @@ impl Runner {
                 attended: vec![0.0; QUERIES * head],
                 positions: Vec::with_capacity(QUERIES),
                 sinks: Vec::with_capacity(QUERIES),
+                slopes: Vec::with_capacity(QUERIES),
                 heads: vec![0.0; widest + head],
                 narrow: Narrow::new(head),
                 moe: moe::Own::new(&stages, width, rows),
@@ -525,6 +529,13 @@ impl Core {
                     | Stage::Add { out, .. }
                     | Stage::Scale { out, .. }
                     | Stage::Softcap { out, .. }
+                    | Stage::Streams(
+                        Streams::ScaleColumns { out, .. }
+                        | Streams::UnitNorm { out, .. }
+                        | Streams::MatchSize { out, .. }
+                        | Streams::Blend { out, .. }
+                        | Streams::Sparsify { out, .. },
+                    )
                     | Stage::Mul { out, .. }
                     | Stage::Take { out, .. }
                     | Stage::GroupNorm { out, .. }
@@ -634,6 +645,7 @@ impl Core {
                 let out = unsafe { self.write(*out, row) };
                 (self.kernels.softcap)(*cap, copy, out);
             }
+            Stage::Streams(stage) => self.streams(stage, r, &mut local.heads),
             Stage::Route(route) => self.route(route, r, &mut local.moe),
             Stage::GateRows { out, x, gate } => {
                 let mut by = [0.0];

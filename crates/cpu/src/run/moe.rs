@@ -168,7 +168,7 @@ fn best(keys: impl Iterator<Item = (usize, f32)>, numbers: &mut [f32], held: &mu
 impl Core {
     /// Row `r` of a choice of experts.
     pub(super) fn route(&self, route: &Route, r: usize, own: &mut Own) {
-        let Route { out, scores, bias, routing } = route;
+        let Route { out, scores, bias, factors, routing } = route;
         // SAFETY: an earlier stage wrote the scores, and row `r` of both outputs is this thread's alone.
         let (scores, numbers, weights) = unsafe {
             let row = r..r + 1;
@@ -212,6 +212,10 @@ impl Core {
             weights.iter_mut().for_each(|w| *w /= sum);
         }
         weights.iter_mut().for_each(|w| *w *= routing.scale);
+        if let Some(factors) = factors.map(|f| &self.stages.vectors[f.index()]) {
+            let by = numbers.iter().map(|number| factors[*number as usize]);
+            weights.iter_mut().zip(by).for_each(|(w, by)| *w *= by);
+        }
     }
 
     pub(super) fn experts(&self, e: &Experts, claim: &AtomicUsize, team: &Team<'_>, local: &mut Local) {

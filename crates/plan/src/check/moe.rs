@@ -9,7 +9,7 @@ impl Check<'_> {
         &self,
         out: Routed,
         scores: Val,
-        bias: Option<Wt>,
+        [bias, factors]: [Option<Wt>; 2],
         routing: &Routing,
     ) -> Result<(), Error> {
         let experts = self.value(scores)?.width;
@@ -18,6 +18,7 @@ impl Check<'_> {
             self.width(name, v, ("the number of experts used", routing.used))?;
         }
         bias.map_or(Ok(()), |b| self.vector("the bias", b, ("the width of scores", experts)))?;
+        factors.map_or(Ok(()), |f| self.vector("the factors", f, ("the width of scores", experts)))?;
         let Groups { count, used, by } = routing.groups.unwrap_or(Groups::ONE);
         if count == 0 || !experts.is_multiple_of(count) || used == 0 || used > count {
             return Err(self.fault(format!("{used} of {count} groups of {experts} experts")));

@@ -27,6 +27,6 @@ impl Layer<'_> {
     /// Stores keys whose first elements are the values, then attends `q` over them. `rest` is what follows the values
     /// in each head.
     pub fn attend_latent(&self, q: Val, rest: Val, values: Val, attention: Attention) -> Val {
-        self.attend_over(q, rest, values, attention, true)
+        self.attend_over(q, rest, values, attention, true).0
     }
 }

@@ -49,6 +49,11 @@ impl Layer<'_> {
     /// The experts of each row by their `scores`. `{bias}.bias`, where the checkpoint has it, counts in the choice and
     /// not in the weight.
     pub fn route(&self, scores: Val, bias: &str, routing: Routing) -> Routed {
+        self.route_by(scores, bias, None, routing)
+    }
+
+    /// The same, weights being multiplied by the block's tensor `factors`, one number for each expert.
+    pub fn route_by(&self, scores: Val, bias: &str, factors: Option<&str>, routing: Routing) -> Routed {
         let count = self.g.width(scores);
         let Routing { used, groups, .. } = routing;
         let Groups { count: groups, used: groups_used, .. } = groups.unwrap_or(Groups::ONE);
@@ -62,9 +67,10 @@ impl Layer<'_> {
         }
         let bias = format!("{}.bias", self.name(bias));
         let bias = self.g.tensors.find(&bias).is_some().then(|| self.g.vector(bias, count));
+        let factors = factors.map(|name| self.g.vector(self.name(name), count));
         let rows = self.g.state.borrow().values[scores.index()].rows;
         let out = Routed { experts: self.g.value(rows, used), weights: self.g.value(rows, used) };
-        self.g.push(Op::Route { out, scores, bias, routing });
+        self.g.push(Op::Route { out, scores, bias, factors, routing });
         out
     }
 
