@@ -61,6 +61,9 @@ def main():
     base.TextModel._set_vocab_glm = base.TextModel._set_vocab_gpt2
     import conversion.gemma
 
+    import conversion.bert
+
+    conversion.bert.NomicBertModel._is_tokenizer_xlmroberta = lambda self: False
     conversion.gemma.Gemma4Model.set_vocab = base.TextModel._set_vocab_gpt2
     keep_rotary_part(base.ModelBase)
     pass_norms_on()

@@ -29,6 +29,26 @@ def draw_bert(name, drawn):
     return None
 
 
+def draw_nomic(name, drawn):
+    if "embeddings.weight" in name:
+        return 0.5 * drawn
+    if name == "layers.1.post_mlp_layernorm.weight":
+        return SPREAD * (1.0 + 0.25 * drawn)
+    if name.endswith("norm.weight") or name.endswith("LayerNorm.weight"):
+        return 1.0 + 0.25 * drawn
+    return None
+
+
+def draw_modern(name, drawn):
+    if "tok_embeddings" in name:
+        return 0.5 * drawn
+    if name == "final_norm.weight":
+        return SPREAD * (1.0 + 0.25 * drawn)
+    if name.endswith("Wqkv.weight"):
+        return drawn * 1.6 / drawn.shape[1] ** 0.5
+    return None
+
+
 def draw_gemma(name, drawn):
     return SPREAD * (1.0 + 0.2 * drawn) - 1.0 if name == "norm.weight" else None
 
@@ -64,6 +84,75 @@ FAMILIES = {
         ),
         draw=draw_bert,
         encoder=True,
+    ),
+    # Heads turn by two bases, and the first block has no norm before attention.
+    "modern-bert": Family(
+        "ModernBert",
+        dict(
+            vocab_size=512,
+            hidden_size=64,
+            intermediate_size=48,
+            num_hidden_layers=4,
+            num_attention_heads=4,
+            max_position_embeddings=256,
+            local_attention=8,
+            norm_eps=1e-3,
+            pad_token_id=0,
+            bos_token_id=1,
+            eos_token_id=2,
+            cls_token_id=1,
+            sep_token_id=2,
+            rope_parameters=dict(sliding_attention=rope(10000.0), full_attention=rope(160000.0)),
+        ),
+        dict(
+            window_longer=dict(local_attention=10),
+            window_shorter=dict(local_attention=6),
+            tanh_gelu=dict(hidden_activation="gelu_pytorch_tanh"),
+            silu=dict(hidden_activation="silu"),
+            rope_base=dict(rope_parameters=dict(sliding_attention=rope(10000.0), full_attention=rope(10000.0))),
+            norm_epsilon=dict(norm_eps=1e-1),
+        ),
+        dict(embedding_norm=("embeddings.norm", 1.0), second_norm=("mlp_norm", 1.0)),
+        draw=draw_modern,
+        encoder=True,
+        written=dict(local_attention=8, global_attn_every_n_layers=3),
+    ),
+    "nomic-bert": Family(
+        "NomicBert",
+        dict(
+            vocab_size=512,
+            hidden_size=64,
+            intermediate_size=96,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            max_position_embeddings=2048,
+            type_vocab_size=2,
+            layer_norm_eps=1e-3,
+            rope_parameters=rope(1000.0),
+        ),
+        dict(
+            rope_base=dict(rope_parameters=rope(10000.0)),
+            gelu=dict(hidden_act="gelu"),
+            norm_epsilon=dict(layer_norm_eps=1e-1),
+        ),
+        dict(types=("token_type_embeddings", 0.0), norm_bias=("post_attention_layernorm.bias", 0.0)),
+        draw=draw_nomic,
+        encoder=True,
+        # As the published model's configuration says it.
+        written=dict(
+            n_positions=8192,
+            max_trained_positions=2048,
+            activation_function="swiglu",
+            causal=False,
+            qkv_proj_bias=False,
+            mlp_fc1_bias=False,
+            mlp_fc2_bias=False,
+            prenorm=False,
+            rotary_emb_fraction=1.0,
+            rotary_emb_interleaved=False,
+            rotary_emb_scale_base=None,
+            rotary_emb_base=1000,
+        ),
     ),
     "gemma-embedding": Family(
         "Gemma3Text",

@@ -64,7 +64,6 @@ const NOT_SUPPORTED: &[(&str, f32)] = &[
     ("attention.temperature_length", 0.0),
     ("attention.temperature_scale", 0.0),
     ("attention.value_scale", 0.0),
-    ("hidden_activation", 0.0),
     ("hyper_connection.count", 0.0),
     ("num_loops", 0.0),
     ("rescale_every_n_layers", 0.0),
@@ -85,6 +84,7 @@ const OF_SOME: &[(&str, f32)] = &[
     ("expert_count", 0.0),
     ("expert_used_count", 0.0),
     ("full_attention_interval", 0.0),
+    ("hidden_activation", 0.0),
     ("leading_dense_block_count", 0.0),
     ("rope.dimension_sections", 0.0),
     ("use_parallel_residual", 0.0),
@@ -395,6 +395,21 @@ impl<'a> Config<'a> {
         }
         let every = self.find_count(name)?.unwrap_or(default);
         Ok((1..=self.blocks).map(|n| !n.is_multiple_of(every)).collect())
+    }
+
+    /// The same, blocks without a window being the first, and each `n`th behind it.
+    pub fn windowed_behind(&self, name: &str, default: usize) -> Result<Vec<bool>, Error> {
+        let key = self.key(name);
+        if let Some(Value::Array(_)) = self.metadata.get(&key) {
+            return self.windowed(name, default);
+        }
+        let every = self.find_count(name)?.unwrap_or(default);
+        Ok((0..self.blocks).map(|n| !n.is_multiple_of(every)).collect())
+    }
+
+    /// A text.
+    pub fn text(&self, name: &str) -> Result<Option<&'a str>, Error> {
+        Ok(self.metadata.str(&self.key(name))?)
     }
 
     /// Refuses those of these keys that the file has with another value than the one beside them.

@@ -20,6 +20,7 @@ mod joined;
 mod lfm2;
 mod llama;
 mod mamba;
+mod modern_bert;
 mod pooling;
 mod qwen35;
 mod ssm;
@@ -84,6 +85,8 @@ const TABLE: &[(&str, Build)] = &[
     ("mamba", mamba::build),
     ("mamba2", mamba::build2),
     ("minicpm", llama::minicpm),
+    ("modern-bert", modern_bert::build),
+    ("nomic-bert", bert::build_nomic),
     ("mistral3", |c, t| llama::build(c, t, &Family { windows: Windows::Every, ..LLAMA })),
     ("nemotron", |c, t| gpt::build(c, t, &gpt::NEMOTRON)),
     ("olmo2", |c, t| {
@@ -144,7 +147,7 @@ pub struct Model {
 }
 
 /// The architectures whose rows see later ones. They give embeddings and nothing else.
-const ENCODERS: &[&str] = &["bert", "gemma-embedding"];
+const ENCODERS: &[&str] = &["bert", "gemma-embedding", "modern-bert", "nomic-bert"];
 
 /// What embeddings do without: the matrices that make logits of rows, or scores of pairs of texts.
 const HEADS: &[&str] = &["output.", "cls."];

@@ -209,7 +209,7 @@ fn accepted(architecture: &'static str, change: impl FnOnce(&mut File)) -> Model
 }
 
 /// Architectures with tensors of their own, which the tests of fixtures build.
-const OWN: [&str; 11] = [
+const OWN: [&str; 13] = [
     "falcon-h1",
     "gemma3n",
     "gemma4",
@@ -218,6 +218,8 @@ const OWN: [&str; 11] = [
     "lfm2moe",
     "mamba",
     "mamba2",
+    "modern-bert",
+    "nomic-bert",
     "qwen35",
     "qwen35moe",
     "qwen3next",
