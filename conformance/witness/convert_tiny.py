@@ -63,6 +63,7 @@ def main():
 
     import conversion.bert
 
+    conversion.bert.JinaBertV2Model.set_vocab = conversion.bert.BertModel.set_vocab
     conversion.bert.NomicBertModel._is_tokenizer_xlmroberta = lambda self: False
     conversion.gemma.Gemma4Model.set_vocab = base.TextModel._set_vocab_gpt2
     keep_rotary_part(base.ModelBase)

@@ -21,6 +21,7 @@ import argparse
 import hashlib
 import json
 import os
+import re
 import runpy
 import subprocess
 import sys
@@ -36,6 +37,7 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
+import jina_bert
 from tiny_family import VOCAB
 from tiny_text import CHAT_TEMPLATE, CORPUS, PROMPT
 
@@ -99,9 +101,10 @@ def make_tokenizer():
 
 def build(family, changes=None):
     """The model of a family, its configuration changed by `changes`, with whatever weights transformers draws."""
-    config_class = getattr(transformers, family.config_class or family.prefix + "Config")
+    classes = jina_bert if family.prefix == "JinaBert" else transformers
+    config_class = getattr(classes, family.config_class or family.prefix + "Config")
     model_class = family.model_class or family.prefix + ("Model" if family.encoder else "ForCausalLM")
-    model_class = getattr(transformers, model_class)
+    model_class = getattr(classes, model_class)
     config = config_class(**(family.config | (changes or {})))
     config.dtype = torch.float32
     return model_class._from_config(config, attn_implementation="eager", dtype=torch.float32).eval()
@@ -173,6 +176,15 @@ def save(family, model, folder):
         width = model.config.hidden_size
         joins = {"eh_proj": (width, 2 * width), "enorm": (width,), "hnorm": (width,), "shared_head.norm": (width,)}
         tensors |= {f"model.layers.{last + 1}.{key}.weight": torch.ones(shape) for key, shape in joins.items()}
+        save_file(tensors, path, metadata={"format": "pt"})
+    if family.renamed:
+        path = folder / "model.safetensors"
+        tensors = {}
+        for name, value in load_file(path).items():
+            for pattern, replacement in family.renamed:
+                name = re.sub(pattern, replacement, name)
+            if name:
+                tensors[name] = value
         save_file(tensors, path, metadata={"format": "pt"})
     modules = []
     for i, matrix in enumerate(getattr(model, "dense", [])):

@@ -43,6 +43,8 @@ class Family:
     converter: list = field(default_factory=list)  # options of llama.cpp's converter
     # A block that predicts a further token follows the others in the file. It is the last one's, and what joins it to them.
     predicts: bool = False
+    # What parameters are called in the file: (pattern, replacement); those that become nothing are left out.
+    renamed: list = field(default_factory=list)
     # Entries of config.json that transformers writes otherwise than the converter reads them.
     written: dict = field(default_factory=dict)
 

@@ -117,6 +117,39 @@ FAMILIES = {
         encoder=True,
         written=dict(local_attention=8, global_attn_every_n_layers=3),
     ),
+    "jina-bert-v2": Family(
+        "JinaBert",
+        dict(
+            vocab_size=512,
+            hidden_size=64,
+            intermediate_size=96,
+            num_hidden_layers=2,
+            num_attention_heads=4,
+            max_position_embeddings=256,
+            type_vocab_size=2,
+            layer_norm_eps=1e-3,
+        ),
+        dict(
+            distance=dict(alibi=4.0),
+            tanh_gelu=dict(hidden_act="gelu_new"),
+            silu=dict(hidden_act="silu"),
+            norm_epsilon=dict(layer_norm_eps=1e-1),
+        ),
+        dict(
+            types=("token_type_embeddings", 0.0),
+            query_bias=("query.bias", 0.0),
+            norm_bias=("output.LayerNorm.bias", 0.0),
+        ),
+        draw=draw_bert,
+        encoder=True,
+        renamed=[
+            (r".*position_embeddings.*", ""),
+            (r"intermediate\.dense", "mlp.gated_layers"),
+            (r"(layer\.\d+)\.output\.dense", r"\1.mlp.wo"),
+            (r"(layer\.\d+)\.output\.LayerNorm", r"\1.mlp.layernorm"),
+        ],
+        written=dict(architectures=["JinaBertModel"]),
+    ),
     "nomic-bert": Family(
         "NomicBert",
         dict(

@@ -58,7 +58,6 @@ const NOT_SUPPORTED: &[(&str, f32)] = &[
     ("adapters.count", 0.0),
     ("attention.clamp_kqv", 0.0),
     ("attention.indexer.head_count", 0.0),
-    ("attention.max_alibi_bias", 0.0),
     ("attention.output_scale", 0.0),
     ("attention.rope_pattern", 0.0),
     ("attention.temperature_length", 0.0),
@@ -77,6 +76,7 @@ const NOT_SUPPORTED: &[(&str, f32)] = &[
 const OF_SOME: &[(&str, f32)] = &[
     ("activation_sparsity_scale", 0.0),
     ("altup.num_inputs", 0.0),
+    ("attention.max_alibi_bias", 0.0),
     ("attention.recurrent_layers", 0.0),
     ("attention.shared_kv_layers", 0.0),
     ("attn_logit_softcapping", 0.0),

@@ -86,6 +86,7 @@ const TABLE: &[(&str, Build)] = &[
     ("mamba2", mamba::build2),
     ("minicpm", llama::minicpm),
     ("modern-bert", modern_bert::build),
+    ("jina-bert-v2", bert::build_jina),
     ("nomic-bert", bert::build_nomic),
     ("mistral3", |c, t| llama::build(c, t, &Family { windows: Windows::Every, ..LLAMA })),
     ("nemotron", |c, t| gpt::build(c, t, &gpt::NEMOTRON)),
@@ -147,7 +148,7 @@ pub struct Model {
 }
 
 /// The architectures whose rows see later ones. They give embeddings and nothing else.
-const ENCODERS: &[&str] = &["bert", "gemma-embedding", "modern-bert", "nomic-bert"];
+const ENCODERS: &[&str] = &["bert", "gemma-embedding", "jina-bert-v2", "modern-bert", "nomic-bert"];
 
 /// What embeddings do without: the matrices that make logits of rows, or scores of pairs of texts.
 const HEADS: &[&str] = &["output.", "cls."];

@@ -209,7 +209,7 @@ fn accepted(architecture: &'static str, change: impl FnOnce(&mut File)) -> Model
 }
 
 /// Architectures with tensors of their own, which the tests of fixtures build.
-const OWN: [&str; 13] = [
+const OWN: [&str; 14] = [
     "falcon-h1",
     "gemma3n",
     "gemma4",
@@ -218,6 +218,7 @@ const OWN: [&str; 13] = [
     "lfm2moe",
     "mamba",
     "mamba2",
+    "jina-bert-v2",
     "modern-bert",
     "nomic-bert",
     "qwen35",
