@@ -461,6 +461,16 @@ fn what_changes_the_meaning_is_never_ignored() {
     refused(&["llama.pooling_type", "4"], |f| f.set("pooling_type", 4u32));
     refused(&["llama.embedding_scale", "12"], |f| f.set("embedding_scale", 12f32));
     refused(&["llama.hidden_activation", "gelu"], |f| f.set("hidden_activation", "gelu"));
+    refused_of("modern-bert", &["modern-bert.hidden_activation", "relu"], |f| {
+        f.set("hidden_activation", "relu")
+    });
+    refused_of("modern-bert", &["modern-bert.feed_forward_length", "missing"], |_| {});
+    refused_of("nomic-bert", &["nomic-bert.attention.max_alibi_bias", "8"], |f| {
+        f.set("attention.max_alibi_bias", 8f32)
+    });
+    refused_of("jina-bert-v2", &["jina-bert-v2.attention.max_alibi_bias", "-1"], |f| {
+        f.set("attention.max_alibi_bias", -1f32)
+    });
     refused(&["llama.rope.dimension_sections", "array"], |f| {
         f.set("rope.dimension_sections", Value::Array(Array::I32(vec![2, 2])));
     });
