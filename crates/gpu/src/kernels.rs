@@ -1,0 +1,67 @@
+//! The kernels' text, and which file has which kernel.
+
+/// What all files begin with.
+const COMMON: &str = include_str!("../kernels/common.metal");
+
+/// One op's kernels.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct File {
+    /// The file's name, without ending.
+    pub name: &'static str,
+    text: &'static str,
+    /// The host names of its kernels. A name that ends in `*` stands for all that begin so.
+    kernels: &'static [&'static str],
+}
+
+impl File {
+    /// The whole text: what all files share, and the file.
+    pub fn source(&self) -> String {
+        [COMMON, self.text].concat()
+    }
+}
+
+macro_rules! files {
+    ($($name:literal: $($kernel:literal),+;)*) => {
+        /// Every file of kernels.
+        pub const FILES: &[File] = &[$(File {
+            name: $name,
+            text: include_str!(concat!("../kernels/", $name, ".metal")),
+            kernels: &[$($kernel),+],
+        }),*];
+    };
+}
+
+files! {
+    "rms_norm": "rms_norm", "add_rms_norm";
+}
+
+/// The file that has a kernel.
+pub fn file_of(kernel: &str) -> Option<&'static File> {
+    let is = |name: &&str| name.strip_suffix('*').map_or(kernel == *name, |start| kernel.starts_with(start));
+    FILES.iter().find(|f| f.kernels.iter().any(is))
+}
+
+/// All kernels in one text, for a compiler that takes one.
+pub fn source() -> String {
+    let texts = FILES.iter().map(|f| f.text);
+    std::iter::once(COMMON).chain(texts).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_stand_where_the_table_says() {
+        for file in FILES {
+            for kernel in file.kernels {
+                let start = kernel.trim_end_matches('*');
+                let stands = file.text.contains(&format!("kernel void {start}("))
+                    || file.text.contains(&format!("\"{start}"));
+                assert!(stands, "{} has no {kernel}", file.name);
+            }
+        }
+        assert_eq!(file_of("add_rms_norm").map(|f| f.name), Some("rms_norm"));
+        assert_eq!(file_of("no_such"), None);
+    }
+}
