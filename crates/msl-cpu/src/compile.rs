@@ -39,6 +39,11 @@ impl Compiler {
         Ok(Compiler::new(name, folder))
     }
 
+    /// The compiler's name or path.
+    pub fn clang(&self) -> &Path {
+        &self.clang
+    }
+
     /// Compiles MSL. `name` is for messages and the library's file.
     ///
     /// # Errors
