@@ -54,10 +54,14 @@ def main():
         return self._set_vocab_gpt2()
 
     base.TextModel._set_vocab_sentencepiece = set_vocab
+    from conversion.chatglm import ChatGLMModel
     from conversion.glm import Glm4Model
+    from conversion.internlm import InternLM2Model
     from conversion.phi import Phi3MiniModel
+    from conversion.qwen import QwenModel
 
-    Glm4Model.set_vocab = Phi3MiniModel.set_vocab = set_vocab
+    for own in (ChatGLMModel, Glm4Model, InternLM2Model, Phi3MiniModel, QwenModel):
+        own.set_vocab = set_vocab
     base.TextModel._set_vocab_glm = base.TextModel._set_vocab_gpt2
     import conversion.gemma
 

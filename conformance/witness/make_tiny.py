@@ -186,6 +186,9 @@ def save(family, model, folder):
             if name:
                 tensors[name] = value
         save_file(tensors, path, metadata={"format": "pt"})
+    if family.rewritten:
+        path = folder / "model.safetensors"
+        save_file(family.rewritten(load_file(path), model.config), path, metadata={"format": "pt"})
     modules = []
     for i, matrix in enumerate(getattr(model, "dense", [])):
         name = f"{i + 2}_Dense"

@@ -41,6 +41,8 @@ class Family:
     saved: dict = field(default_factory=dict)  # entries that the saved configuration is to have
     dense: list = field(default_factory=list)  # widths of matrices behind an encoder (sentence-transformers' Dense)
     converter: list = field(default_factory=list)  # options of llama.cpp's converter
+    # What becomes of the saved tensors, for a model that transformers has under another name: (tensors, configuration).
+    rewritten: Callable | None = None
     # A block that predicts a further token follows the others in the file. It is the last one's, and what joins it to them.
     predicts: bool = False
     # What parameters are called in the file: (pattern, replacement); those that become nothing are left out.

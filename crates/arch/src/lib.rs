@@ -44,10 +44,12 @@ type Build = fn(&Config<'_>, &dyn Tensors) -> Result<Plan, Error>;
 const TABLE: &[(&str, Build)] = &[
     ("arcee", |c, t| llama::build(c, t, &Family { unit: Unit::Plain(Act::Relu2), experts: None, ..LLAMA })),
     ("bert", bert::build),
+    ("chatglm", |c, t| llama::build(c, t, &Family { unit: Unit::Joined(Act::Silu), experts: None, ..LLAMA })),
     ("cohere2", |c, t| gpt::build(c, t, &gpt::COHERE2)),
     ("command-r", |c, t| gpt::build(c, t, &gpt::COMMAND_R)),
     (deepseek2::NAME, deepseek2::build),
     ("gemma-embedding", gemma::encoder),
+    ("exaone", |c, t| llama::build(c, t, &HALVED)),
     ("exaone4", |c, t| {
         let windows = Windows::Local(4, Local::AlonePlaced);
         llama::build(c, t, &Family { query_norms: QueryNorms::Heads, windows, ..BEHIND })
@@ -78,6 +80,7 @@ const TABLE: &[(&str, Build)] = &[
     ("granitemoe", |c, t| llama::build(c, t, &Family { scales: true, ..LLAMA })),
     ("granitehybrid", granite_hybrid::build),
     ("hunyuan-dense", |c, t| llama::build(c, t, &Family { query_norms: QueryNorms::Turned, ..HALVED })),
+    ("internlm2", |c, t| llama::build(c, t, &Family { experts: None, ..LLAMA })),
     ("jais2", |c, t| gpt::build(c, t, &gpt::NEMOTRON)),
     ("lfm2", lfm2::build),
     ("lfm2moe", lfm2::build_moe),
@@ -102,8 +105,10 @@ const TABLE: &[(&str, Build)] = &[
     ("phi3", |c, t| {
         llama::build(c, t, &Family { unit: Unit::Joined(Act::Silu), windows: Windows::Every, ..HALVED })
     }),
+    ("qwen", |c, t| llama::build(c, t, &HALVED)),
     ("qwen2", |c, t| llama::build(c, t, &HALVED)),
     ("qwen2moe", |c, t| llama::build(c, t, &Family { experts: Some(UNEVEN), ..HALVED })),
+    ("qwen2vl", |c, t| of_text(c, t, &HALVED)),
     ("qwen3", |c, t| llama::build(c, t, &Family { query_norms: QueryNorms::Heads, ..HALVED })),
     ("qwen3moe", |c, t| {
         let query_norms = QueryNorms::Heads;
@@ -112,12 +117,24 @@ const TABLE: &[(&str, Build)] = &[
     ("qwen35", qwen35::build),
     ("qwen35moe", qwen35::build_moe),
     ("qwen3next", qwen35::build_next),
+    ("qwen3vl", |c, t| of_text(c, t, &Family { query_norms: QueryNorms::Heads, ..HALVED })),
+    ("qwen3vlmoe", |c, t| {
+        let query_norms = QueryNorms::Heads;
+        of_text(c, t, &Family { query_norms, experts: Some(SOFTMAX), ..HALVED })
+    }),
     ("seed_oss", |c, t| llama::build(c, t, &Family { norms: SECOND_BEHIND_ATTENTION, ..HALVED })),
     ("smollm3", |c, t| llama::build(c, t, &Family { no_rope_every: Some(4), experts: None, ..LLAMA })),
     ("stablelm", |c, t| gpt::build(c, t, &gpt::STABLELM)),
     ("starcoder", |c, t| gpt::build(c, t, &gpt::GPT2)),
     ("starcoder2", |c, t| gpt::build(c, t, &gpt::STARCODER2)),
 ];
+
+/// The text model of one that sees: in text all sections of the rope have one position (Qwen 2 VL, arXiv:2409.12191), and no
+/// picture's rows are added to the first blocks' (Qwen 3 VL, arXiv:2511.21631).
+fn of_text(c: &Config<'_>, tensors: &dyn Tensors, family: &Family) -> Result<Plan, Error> {
+    c.heed("rope.dimension_sections");
+    llama::build(c, tensors, family)
+}
 
 /// Llama with rows that are not permuted, and dense.
 const HALVED: Family = Family { style: RopeStyle::Halved, experts: None, ..LLAMA };

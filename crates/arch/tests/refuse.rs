@@ -43,7 +43,9 @@ impl File {
             "olmo2" | "exaone4" => {
                 (&["post_attention_norm", "post_ffw_norm"], &["attn_q_norm", "attn_k_norm"])
             }
-            "qwen3" | "qwen3moe" | "olmoe" | "hunyuan-dense" => (&[], &["attn_q_norm", "attn_k_norm"]),
+            "qwen3" | "qwen3moe" | "olmoe" | "hunyuan-dense" | "qwen3vl" | "qwen3vlmoe" => {
+                (&[], &["attn_q_norm", "attn_k_norm"])
+            }
             _ => (&[], &[]),
         };
         let norms: Vec<&str> = norms.chain(post.iter().copied()).collect();
@@ -84,7 +86,7 @@ impl File {
     /// Takes away what Llama's more distant kin do without, and gives them what they have instead.
     fn become_kin(&mut self) {
         let gone: &[&str] = match self.architecture {
-            "arcee" | "jais2" | "nemotron" | "phi3" | "glm4" => &["ffn_gate"],
+            "arcee" | "jais2" | "nemotron" | "phi3" | "glm4" | "chatglm" => &["ffn_gate"],
             "exaone4" | "olmo2" => &["attn_norm", "ffn_norm"],
             "minicpm" => {
                 let scales = ["embedding_scale", "residual_scale", "logit_scale"];
@@ -100,7 +102,7 @@ impl File {
         if let "gpt2" | "starcoder" = self.architecture {
             self.tensor("position_embd.weight", &[32, 128]);
         }
-        if let "phi3" | "glm4" = self.architecture {
+        if let "phi3" | "glm4" | "chatglm" = self.architecture {
             self.set("feed_forward_length", 64u32);
             (0..2).for_each(|n| self.tensor(&format!("blk.{n}.ffn_up.weight"), &[32, 128]));
         }
@@ -480,6 +482,12 @@ fn what_changes_the_meaning_is_never_ignored() {
     refused_of("gemma3", &["gemma3.attention.sliding_window_pattern", "array of 1"], |f| {
         f.set("attention.sliding_window_pattern", Value::Array(Array::Bool(vec![true])));
     });
+    // All positions of text are one.
+    for name in ["qwen2vl", "qwen3vl"] {
+        let sections =
+            |f: &mut File| f.set("rope.dimension_sections", Value::Array(Array::I32(vec![2, 1, 1, 0])));
+        assert_eq!(accepted(name, sections).plan, accepted(name, |_| {}).plan);
+    }
     accepted("llama", |f| {
         f.set("expert_count", 0u32);
         f.set("rope.scaling.attn_factor", 1f32);
