@@ -1,32 +1,18 @@
-//! What was said so far, and its tokens.
+//! A conversation at the terminal: who speaks first, and the sequence that holds it.
 
 use cera::{Engine, Sequence};
-use cera_token::{Chat, ChatTemplate, Error, Shown, Special, Tokenizer};
+use cera_token::{ChatTemplate, Error, Tokenizer};
 use serde_json::{Value, json};
 
 use crate::args::TemplateArgs;
 use crate::failure::Failure;
 use crate::input;
 
-/// A conversation under a chat template.
+/// A conversation that begins with what the system says, if anything.
 pub struct Conversation {
-    template: ChatTemplate,
-    system: Option<Value>,
-    messages: Vec<Value>,
-    /// Of what was said up to the last answer.
-    spelled: Option<Spelled>,
-    /// Of the same and what [`Conversation::put`] added, until that is answered or taken back.
-    asked: Option<Spelled>,
-}
-
-/// Two spellings of one text. The model need not choose the tokens that the tokenizer makes of its words; the cache
-/// holds the model's, the rendered conversation gives the tokenizer's. Knowing that they are the same text, a turn
-/// can go on from the cache.
-struct Spelled {
-    /// The tokenizer's tokens of the conversation up to the last answer's last word.
-    tokenizer: Vec<u32>,
-    /// The tokens that went through the model.
-    model: Vec<u32>,
+    inner: cera::Conversation,
+    /// Messages of the system: one or none.
+    system: usize,
 }
 
 /// The template that the flags name, or else the model's own, if it has one.
@@ -48,44 +34,34 @@ pub fn template(engine: &Engine, args: &TemplateArgs) -> Result<Option<ChatTempl
 impl Conversation {
     /// Nothing was said yet but `system`.
     pub fn new(template: ChatTemplate, system: Option<&str>) -> Self {
-        let system = system.map(|text| json!({ "role": "system", "content": text }));
-        Self { template, messages: system.iter().cloned().collect(), system, spelled: None, asked: None }
+        let mut inner = cera::Conversation::new(template);
+        system.into_iter().for_each(|text| inner.push(message("system", text)));
+        Self { system: inner.messages().len(), inner }
     }
 
     /// Nothing was said yet.
     pub fn reset(&mut self) {
-        self.messages = self.system.iter().cloned().collect();
-        self.spelled = None;
-        self.asked = None;
+        self.inner.truncate(self.system);
     }
 
     /// The user says something.
     pub fn user(&mut self, text: &str) {
-        self.messages.push(json!({ "role": "user", "content": text }));
+        self.inner.push(message("user", text));
     }
 
     /// The last message was not said; the sequence is for the next [`Conversation::put`] to mend.
     pub fn take_back(&mut self) {
-        self.messages.pop();
-        self.asked = None;
+        self.inner.truncate(self.inner.messages().len().saturating_sub(1));
     }
 
     /// The tokens of the conversation, and of the header of the model's answer.
     pub fn tokens(&self, tokenizer: &Tokenizer) -> Result<Vec<u32>, Failure> {
-        let chat = Chat { messages: &self.messages, add_generation_prompt: true, ..Chat::default() };
-        let prompt = self.template.render(tokenizer, &chat).map_err(cera::Error::from)?;
-        Ok(tokenizer.encode_prompt(&prompt).map_err(cera::Error::from)?)
+        Ok(self.inner.tokens(tokenizer)?)
     }
 
     /// Makes the sequence this conversation, keeping what the cache holds of it. Something is pending then.
     pub fn put(&mut self, tokenizer: &Tokenizer, sequence: &mut Sequence) -> Result<(), Failure> {
-        let tokens = self.tokens(tokenizer)?;
-        let spelled = self.spelled.as_ref();
-        let new = spelled.and_then(|s| Some((&s.model, tokens.strip_prefix(s.tokenizer.as_slice())?)));
-        let timeline = match new {
-            Some((model, new)) => [model, new].concat(),
-            None => tokens.clone(),
-        };
+        let timeline = self.inner.timeline(tokenizer)?;
         sequence.become_tokens(&timeline)?;
         if sequence.pending().is_empty()
             && let Some((&last, rest)) = timeline.split_last()
@@ -93,7 +69,6 @@ impl Conversation {
             sequence.rewind(rest.len());
             sequence.append(&[last])?;
         }
-        self.asked = Some(Spelled { tokenizer: tokens, model: timeline });
         Ok(())
     }
 
@@ -104,21 +79,10 @@ impl Conversation {
         sequence: &Sequence,
         text: &str,
     ) -> Result<(), Failure> {
-        self.messages.push(json!({ "role": "assistant", "content": text }));
-        self.spelled = None;
-        let Some(mut spelled) = self.asked.take() else { return Ok(()) };
-        let answer = sequence.tokens().strip_prefix(spelled.model.as_slice()).unwrap_or_default();
-        // The end of the answer is for the template to write.
-        let answer = match answer.split_last() {
-            Some((last, rest)) if tokenizer.is_eog(*last) => rest,
-            _ => answer,
-        };
-        // A stop string takes words away, and a broken-off answer may end within a character.
-        if tokenizer.decode(answer, Shown::All).map_err(cera::Error::from)? == text {
-            spelled.model.extend(answer);
-            spelled.tokenizer.extend(tokenizer.encode(text, Special::AsText).map_err(cera::Error::from)?);
-            self.spelled = Some(spelled);
-        }
-        Ok(())
+        Ok(self.inner.answered(tokenizer, sequence.tokens(), text)?)
     }
+}
+
+fn message(role: &str, text: &str) -> Value {
+    json!({ "role": role, "content": text })
 }

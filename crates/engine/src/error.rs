@@ -63,6 +63,14 @@ pub enum Error {
         /// What the system says.
         why: String,
     },
+    /// A session cannot be written, or a file is none that can be taken up.
+    #[error("the session `{}`: {why}", path.display())]
+    Session {
+        /// The file.
+        path: std::path::PathBuf,
+        /// What is wrong.
+        why: String,
+    },
     /// Too many requests wait already.
     #[error("{queued} answers wait already, of at most {limit}; try again later")]
     Busy {

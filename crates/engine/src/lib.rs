@@ -3,7 +3,7 @@
 //! An [`Engine`] is a model loaded into a backend, with the pool of cache blocks that its sequences share. A
 //! [`Sequence`] is a timeline of tokens: append to it, rewind it, drop it. [`Engine::step`] puts pending tokens of
 //! any number of sequences through the model side by side; [`Engine::generate`] makes an answer of such steps. A
-//! [`Service`] answers many requests at once.
+//! [`Service`] answers many requests at once, and a [`Session`] is a conversation or another timeline over one.
 //!
 //! ```no_run
 //! use std::ops::ControlFlow;
@@ -26,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 mod blocks;
+mod conversation;
 mod decoding;
 mod disk;
 mod embed;
@@ -38,12 +39,14 @@ mod reuse;
 mod schedule;
 mod sequence;
 mod service;
+mod session;
 mod states;
 mod stop;
 mod weights;
 
 pub use cera_arch::Pooling;
 pub use cera_convert::{Source, tokenizer};
+pub use conversation::Conversation;
 pub use disk::{DiskOptions, DiskStats};
 pub use embed::Norm;
 pub use engine::{DEFAULT_CONTEXT, DEFAULT_MAX_ROWS, Engine, Options, Part, Want};
@@ -51,4 +54,5 @@ pub use error::Error;
 pub use request::{Event, Finish, Logprobs, Report, Request, Token};
 pub use sequence::Sequence;
 pub use service::{Answer, Model, Reply, Service, ServiceOptions, Stats};
+pub use session::{Generation, Session};
 pub use weights::Progress;

@@ -15,7 +15,7 @@ use cera_token::Tokenizer;
 
 pub use answer::{Answer, Reply};
 
-use crate::{DiskStats, Engine, Error, Event, Norm, Request};
+use crate::{DiskStats, Engine, Error, Event, Norm, Request, Session};
 use worker::Worker;
 
 /// How a service shares its model out.
@@ -193,6 +193,11 @@ impl Service {
             .spawn(move || worker.run())
             .map_err(|e| Error::Option(format!("no thread could be started: {e}")))?;
         Ok(Self { handle: Arc::new(Handle { shared, model, queue: options.queue }) })
+    }
+
+    /// An empty timeline. Any number of them may rest.
+    pub fn session(&self) -> Session {
+        Session::new(self)
     }
 
     /// Asks for an answer to a prompt. It is waited for and read from what comes back.
