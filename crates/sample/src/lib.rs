@@ -24,6 +24,7 @@
 
 #![forbid(unsafe_code)]
 
+mod constraint;
 mod dry;
 mod mirostat;
 mod params;
@@ -33,6 +34,7 @@ mod row;
 mod select;
 mod stage;
 
+pub use constraint::{Compiled, Constraint, Grammar, Grammars, Kind, Spelling, TokenTable};
 pub use params::Params;
 pub use stage::Stage;
 
@@ -82,6 +84,25 @@ pub enum Error {
         token: usize,
         /// The value found.
         value: f32,
+    },
+    /// A grammar cannot be compiled.
+    #[error("the {kind} cannot be used: {why}")]
+    Grammar {
+        /// What it is.
+        kind: Kind,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A vocabulary cannot be searched for what a grammar allows.
+    #[error("the vocabulary cannot be used with grammars: {0}")]
+    Tokens(String),
+    /// A grammar cannot be followed any further.
+    #[error("the {kind} cannot be followed any further: {why}")]
+    Step {
+        /// What it is.
+        kind: Kind,
+        /// Why.
+        why: String,
     },
     /// No token is left to choose from: the row is empty or every logit is `-inf`.
     #[error("none of the {vocabulary} tokens can be chosen: every logit is -inf")]
