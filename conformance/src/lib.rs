@@ -21,7 +21,7 @@ use std::error::Error;
 use std::path::{Path, PathBuf};
 
 use cera_backend::{
-    BLOCK, Backend, BlockId, KvShape, KvType, Loaded, Rows, SampleRow, SeqRows, SlotId, StepOutput, Weights,
+    BLOCK, Backend, BlockId, KvShape, KvTypes, Loaded, Rows, SampleRow, SeqRows, SlotId, StepOutput, Weights,
 };
 use cera_gguf::{Checkpoint, Gguf};
 use cera_plan::{Plan, Wt, fuse};
@@ -75,7 +75,7 @@ impl Runner {
     pub fn open(
         backend: &mut dyn Backend,
         path: &Path,
-        cache: KvType,
+        cache: impl Into<KvTypes>,
         positions: usize,
         max_rows: usize,
     ) -> Result<Self> {
@@ -90,7 +90,7 @@ impl Runner {
     pub fn load(
         backend: &mut dyn Backend,
         file: &dyn Checkpoint,
-        cache: KvType,
+        cache: impl Into<KvTypes>,
         positions: usize,
         max_rows: usize,
     ) -> Result<Self> {
@@ -105,14 +105,14 @@ impl Runner {
         backend: &mut dyn Backend,
         file: &dyn Checkpoint,
         plan: Plan,
-        cache: KvType,
+        cache: impl Into<KvTypes>,
         positions: usize,
         max_rows: usize,
     ) -> Result<Self> {
         let plan = fuse(plan, &|op| backend.takes(op));
         // One block more for each sequence that ends within a block.
         let blocks = positions.div_ceil(BLOCK) + 8;
-        let shape = KvShape { ty: cache, blocks, max_rows, slots: SLOTS };
+        let shape = KvShape { ty: cache.into(), blocks, max_rows, slots: SLOTS };
         let whole = plan.whole();
         let loaded = backend.load(&FileWeights { file, plan: &plan }, &plan, &shape)?;
         Ok(Runner {

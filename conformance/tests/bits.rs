@@ -90,8 +90,8 @@ fn real(name: &str) {
     }
 }
 
-/// Whether a cache of bytes takes the model's heads: whole groups of 32.
-fn bytes_take_heads(path: &Path) -> bool {
+/// Whether a cache of bytes or nibbles takes the model's heads: whole groups of 32.
+fn groups_take_heads(path: &Path) -> bool {
     let model = cera_arch::build(&Gguf::open(path).unwrap()).unwrap();
     model.plan.kv.iter().all(|layer| layer.head_dim.is_multiple_of(32))
 }
@@ -101,8 +101,8 @@ fn tiny(family: &str) {
     let fixture = Fixture::read(family).unwrap();
     let ids = &fixture.record.prompt_ids;
     let others = [&ids[5..], &ids[..9]];
-    let caches: &[KvType] = match bytes_take_heads(&fixture.path) {
-        true => &[KvType::F32, KvType::F16, KvType::Q8_0],
+    let caches: &[KvType] = match groups_take_heads(&fixture.path) {
+        true => &[KvType::F32, KvType::F16, KvType::Q8_0, KvType::Q4_0],
         false => &[KvType::F32, KvType::F16],
     };
     for &cache in caches {

@@ -175,7 +175,7 @@ fn every_kind_of_mixture() {
     for (number, case) in cases().iter().enumerate() {
         let checkpoint = case.checkpoint();
         let plan = case.plan(&checkpoint);
-        let kv = KvShape { ty: KvType::F32, blocks: 8, slots: 0, max_rows: ROWS };
+        let kv = KvShape { ty: KvType::F32.into(), blocks: 8, slots: 0, max_rows: ROWS };
         let weights = Stored(&checkpoint, &plan);
         let expected = run(&mut *Reference::new().load(&weights, &plan, &kv).unwrap(), &tokens, ROWS);
         let greatest = expected.iter().fold(0f32, |m, v| m.max(v.abs()));

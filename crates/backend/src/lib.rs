@@ -15,7 +15,7 @@ pub use slots::{SlotId, Slots};
 use std::borrow::Cow;
 use std::ops::Range;
 
-use cera_plan::{Fused, Plan, Wt};
+use cera_plan::{Fused, Kv, Plan, Wt};
 
 /// Positions in one block of the key-value cache.
 pub const BLOCK: usize = 32;
@@ -34,6 +34,10 @@ pub enum KvType {
     F16,
     /// Bytes, with a scale in half precision for each 32 numbers of a head: scale `max |x| / 127`, ties to even.
     Q8_0,
+    /// Four bits, with a scale in half precision for each 32 numbers of a head: the number furthest from 0 is -8 times the
+    /// scale. Heads are turned first by a Hadamard matrix, which spreads what is large over all elements; queries and
+    /// results are turned likewise, so that only rounding shows (QuaRot, arXiv 2404.00456).
+    Q4_0,
 }
 
 impl KvType {
@@ -43,7 +47,32 @@ impl KvType {
             KvType::F32 => 4 * numbers,
             KvType::F16 => 2 * numbers,
             KvType::Q8_0 => numbers + 2 * (numbers / 32),
+            KvType::Q4_0 => numbers / 2 + 2 * (numbers / 32),
         }
+    }
+}
+
+/// How the keys and the values of the cache are stored.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct KvTypes {
+    /// Keys, and values that are part of their keys.
+    pub keys: KvType,
+    /// Values.
+    pub values: KvType,
+}
+
+impl KvTypes {
+    /// Bytes of a position of a layer.
+    pub fn bytes(self, layer: &Kv) -> usize {
+        let values = if layer.latent { 0 } else { self.values.bytes(layer.heads * layer.value_dim) };
+        self.keys.bytes(layer.heads * layer.head_dim) + values
+    }
+}
+
+impl From<KvType> for KvTypes {
+    /// Both alike.
+    fn from(ty: KvType) -> Self {
+        KvTypes { keys: ty, values: ty }
     }
 }
 
@@ -51,7 +80,7 @@ impl KvType {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct KvShape {
     /// How its numbers are stored. The reference keeps all it is given, whatever this says.
-    pub ty: KvType,
+    pub ty: KvTypes,
     /// Blocks in the pool; ids run from 0.
     pub blocks: usize,
     /// The most rows that one step may have.

@@ -116,7 +116,7 @@ mod tests {
             states: vec![RecurrentState { len: 4 }; states],
             logits: Val(0),
         };
-        Slots::new(&plan, &KvShape { ty: KvType::F32, blocks: 1, max_rows: 9, slots: 2 })
+        Slots::new(&plan, &KvShape { ty: KvType::F32.into(), blocks: 1, max_rows: 9, slots: 2 })
     }
 
     fn begin(slots: &mut Slots, seqs: &[(usize, Option<u32>)]) -> Result<(), String> {

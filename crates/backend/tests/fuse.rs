@@ -119,7 +119,7 @@ type Seen = HashMap<(usize, Val), Vec<f64>>;
 /// Every value that two steps write: a prompt of two sequences, then one more row of each.
 fn values(checkpoint: &Checkpoint, plan: &Plan) -> (Vec<StepOutput>, Seen) {
     let weights = checkpoint.of(plan);
-    let kv = KvShape { ty: KvType::F32, blocks: 3, max_rows: 8, slots: 0 };
+    let kv = KvShape { ty: KvType::F32.into(), blocks: 3, max_rows: 8, slots: 0 };
     let mut model = Reference::new().load_traceable(&weights as &dyn Weights, plan, &kv).unwrap();
     let (first, second) = ([BlockId(2)], [BlockId(0)]);
     let (mut outs, mut seen) = (vec![], Seen::new());

@@ -3,13 +3,15 @@
 mod support;
 
 use cera_backend::{
-    BLOCK, Backend, BlockId, Error, KvShape, KvType, Loaded, Reference, Rows, SampleRow, SeqRows, StepOutput,
+    BLOCK, Backend, BlockId, Error, KvShape, KvType, KvTypes, Loaded, Reference, Rows, SampleRow, SeqRows,
+    StepOutput,
 };
 use cera_plan::{Act, Attention, Graph, Plan, Rope, RopeStyle};
 use support::Checkpoint;
 
 const VOCABULARY: usize = 11;
-const KV: KvShape = KvShape { ty: KvType::F32, blocks: 6, max_rows: 64, slots: 0 };
+const KV: KvShape =
+    KvShape { ty: KvTypes { keys: KvType::F32, values: KvType::F32 }, blocks: 6, max_rows: 64, slots: 0 };
 
 fn checkpoint() -> Checkpoint {
     let mut c = Checkpoint::default();

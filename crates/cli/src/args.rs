@@ -1,5 +1,6 @@
 //! Flags that several commands share. Every one has a twin in the environment.
 
+use std::ffi::OsString;
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
@@ -30,9 +31,15 @@ pub struct ModelArgs {
     /// Prompt tokens that go through the model in one step; does not change the answer [default: 512].
     #[arg(long, env = "CERA_CHUNK", value_name = "TOKENS")]
     pub chunk: Option<NonZeroUsize>,
-    /// How the cache of keys and values keeps its numbers: `q8_0` takes about half of the memory of `f16`.
-    #[arg(long, env = "CERA_CACHE_TYPE", value_enum, default_value_t = CacheType::F16)]
+    /// How the cache of keys and values keeps its numbers: `q8_0` takes about half of the memory of `f16`, `q4_0` a quarter.
+    #[arg(long, env = "CERA_CACHE_TYPE", value_enum, default_value_t = CacheType::F16, value_name = "TYPE")]
     pub cache_type: CacheType,
+    /// How it keeps keys, where not as --cache-type says (-ctk).
+    #[arg(long, env = "CERA_CACHE_TYPE_K", value_enum, value_name = "TYPE")]
+    pub cache_type_k: Option<CacheType>,
+    /// How it keeps values, where not as --cache-type says (-ctv).
+    #[arg(long, env = "CERA_CACHE_TYPE_V", value_enum, value_name = "TYPE")]
+    pub cache_type_v: Option<CacheType>,
     /// Split text as this pre-tokenizer does, in place of the one that the file names.
     #[arg(long, env = "CERA_PRE", value_name = "NAME")]
     pub pre: Option<String>,
@@ -41,7 +48,8 @@ pub struct ModelArgs {
 impl ModelArgs {
     /// All but the model itself, in the words that another process takes.
     pub fn words(&self) -> Vec<String> {
-        let ModelArgs { model: _, device, threads, cpu_tier, context, chunk, cache_type, pre } = self;
+        let ModelArgs { model: _, device, threads, cpu_tier, context, chunk, pre, .. } = self;
+        let ModelArgs { cache_type, cache_type_k, cache_type_v, .. } = self;
         let number = |n: &Option<NonZeroUsize>| n.map(|n| n.to_string());
         let flags = [
             ("--device", value_name(device)),
@@ -50,6 +58,8 @@ impl ModelArgs {
             ("--context", number(context)),
             ("--chunk", number(chunk)),
             ("--cache-type", value_name(cache_type)),
+            ("--cache-type-k", cache_type_k.as_ref().and_then(value_name)),
+            ("--cache-type-v", cache_type_v.as_ref().and_then(value_name)),
             ("--pre", pre.clone()),
         ];
         let words = flags.into_iter().filter_map(|(flag, value)| Some([flag.to_owned(), value?]));
@@ -90,6 +100,19 @@ fn size(text: &str) -> Result<u64, String> {
     number.ok_or_else(|| "a number of bytes is like 500000, 500M or 8G".into())
 }
 
+/// Flags of one dash and several letters, as llama.cpp has them, and what they are called here.
+const LETTERS: [(&str, &str); 2] = [("-ctk", "--cache-type-k"), ("-ctv", "--cache-type-v")];
+
+/// The words of a call, with llama.cpp's flags of several letters written out: to the parser `-ctk` would be `-c tk`.
+pub fn long_flags(words: impl Iterator<Item = OsString>) -> impl Iterator<Item = OsString> {
+    let mut flags = true;
+    words.map(move |word| {
+        flags &= word != "--";
+        let long = LETTERS.iter().find(|(letters, _)| flags && word == *letters);
+        long.map_or(word, |(_, long)| long.into())
+    })
+}
+
 /// A value as its flag takes it.
 pub fn value_name(value: &impl ValueEnum) -> Option<String> {
     value.to_possible_value().map(|v| v.get_name().to_owned())
@@ -112,6 +135,8 @@ pub enum CacheType {
     F16,
     #[value(name = "q8_0")]
     Q8_0,
+    #[value(name = "q4_0")]
+    Q4_0,
 }
 
 /// Instruction sets of the processor.

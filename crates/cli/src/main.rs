@@ -51,7 +51,7 @@ enum Command {
 
 fn main() -> ExitCode {
     let start = std::time::Instant::now();
-    let Cli { command, json } = Cli::parse();
+    let Cli { command, json } = Cli::parse_from(args::long_flags(std::env::args_os()));
     let done = interrupt::listen().and_then(|()| match command {
         Command::Run(args) => commands::run::run(&args, json, start),
         Command::Chat(args) => commands::chat::run(&args, json),

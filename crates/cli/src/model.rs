@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use cera::{Engine, Options};
-use cera_backend::{Backend, KvType, Reference};
+use cera_backend::{Backend, KvType, KvTypes, Reference};
 use cera_cpu::Cpu;
 use cera_hub::Hub;
 use indicatif::ProgressBar;
@@ -60,14 +60,22 @@ pub fn cpu(threads: Option<NonZeroUsize>, tier: Option<Tier>) -> Result<Cpu, Fai
 pub fn options(args: &ModelArgs) -> Options<'_> {
     Options {
         context: args.context.map(usize::from),
-        cache: match args.cache_type {
-            CacheType::F32 => KvType::F32,
-            CacheType::F16 => KvType::F16,
-            CacheType::Q8_0 => KvType::Q8_0,
+        cache: KvTypes {
+            keys: cache_type(args.cache_type_k.unwrap_or(args.cache_type)),
+            values: cache_type(args.cache_type_v.unwrap_or(args.cache_type)),
         },
         max_rows: args.chunk.map_or(cera::DEFAULT_MAX_ROWS, usize::from),
         pre: args.pre.as_deref(),
         ..Options::default()
+    }
+}
+
+fn cache_type(ty: CacheType) -> KvType {
+    match ty {
+        CacheType::F32 => KvType::F32,
+        CacheType::F16 => KvType::F16,
+        CacheType::Q8_0 => KvType::Q8_0,
+        CacheType::Q4_0 => KvType::Q4_0,
     }
 }
 

@@ -64,7 +64,9 @@ fn linear(criterion: &mut Criterion, tiers: &[Limited], bytes: usize) {
 }
 
 fn attend(criterion: &mut Criterion, tiers: &[Limited], bytes: usize) {
-    for (name, ty) in [("F32", KvType::F32), ("F16", KvType::F16), ("Q8_0", KvType::Q8_0)] {
+    for (name, ty) in
+        [("F32", KvType::F32), ("F16", KvType::F16), ("Q8_0", KvType::Q8_0), ("Q4_0", KvType::Q4_0)]
+    {
         let mut group = criterion.benchmark_group(format!("attend/{name}"));
         for (case, depth, rows, bytes) in
             [("decode_at_4096", 4096, 1, bytes), ("prefill_of_128", 128, 128, 0)]

@@ -155,7 +155,7 @@ impl Past {
         let kernels = Kernels::new(Tier::Scalar)?;
         let sequences = (bytes / (heads * head_bytes(ty, depth))).max(1);
         let blocks = sequences * depth / BLOCK;
-        let shape = KvShape { ty, blocks, max_rows: 1, slots: 0 };
+        let shape = KvShape { ty: ty.into(), blocks, max_rows: 1, slots: 0 };
         let cache = LayerCache::new(
             &Kv { heads, head_dim, value_dim: head_dim, latent: false, window: None, kept: true },
             &shape,
@@ -242,7 +242,7 @@ mod tests {
                 }
             }
         }
-        for ty in [KvType::F32, KvType::F16, KvType::Q8_0] {
+        for ty in [KvType::F32, KvType::F16, KvType::Q8_0, KvType::Q4_0] {
             let past = Past::new(ty, 64, 1 << 20).unwrap();
             for tier in Tier::available() {
                 let mut run = past.attend(tier, 40).unwrap();

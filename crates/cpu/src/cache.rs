@@ -10,6 +10,7 @@ use crate::format::{ActGroup, GROUP};
 use crate::kernels::Kernels;
 use crate::kernels::numbers::{Cache, Stored};
 use crate::shared::{Shared, memory};
+use crate::turn::{self, turn};
 
 /// One layer's keys and values; the layout is [`Cache`]'s.
 pub struct LayerCache {
@@ -19,15 +20,38 @@ pub struct LayerCache {
     heads: usize,
     head_dim: usize,
     value_dim: usize,
+    /// Elements of keys, and of values, that are turned together, if they are.
+    turns: [Option<usize>; 2],
 }
 
 impl LayerCache {
     /// Room for every block of the pool.
     pub fn new(layer: &Kv, kv: &KvShape) -> Result<LayerCache, Error> {
         let Kv { heads, head_dim, value_dim, latent, .. } = *layer;
-        let store = |dim| Store::new(kv.ty, &[kv.blocks, heads, dim, BLOCK]).map(Arc::new);
-        let v = (!latent).then(|| store(value_dim)).transpose()?;
-        Ok(LayerCache { k: store(head_dim)?, v, heads, head_dim, value_dim })
+        let store = |ty, dim| Store::new(ty, &[kv.blocks, heads, dim, BLOCK]).map(Arc::new);
+        let k = store(kv.ty.keys, head_dim)?;
+        let v = (!latent).then(|| store(kv.ty.values, value_dim)).transpose()?;
+        let turned = |ty, dim| (ty == KvType::Q4_0).then(|| turn::size(dim));
+        let turns = match latent {
+            // Of values within their keys no turn may reach beyond the value.
+            true => [turned(kv.ty.keys, head_dim | value_dim); 2],
+            false => [turned(kv.ty.keys, head_dim), turned(kv.ty.values, value_dim)],
+        };
+        Ok(LayerCache { k, v, heads, head_dim, value_dim, turns })
+    }
+
+    /// Makes queries `[head_dim, n]` such as the keys are stored.
+    pub fn turn_queries(&self, q: &mut [f32], n: usize) {
+        if let Some(size) = self.turns[0] {
+            turn(q, n, size);
+        }
+    }
+
+    /// Makes weighted values of a head, such as they are stored, what they mean.
+    pub fn turn_back(&self, head: &mut [f32]) {
+        if let Some(size) = self.turns[1] {
+            turn(head, 1, size);
+        }
     }
 
     /// A layer of the same shape in the same memory.
@@ -62,22 +86,22 @@ impl LayerCache {
         let k = k.chunks_exact(k.len() / self.heads);
         for (h, (k, v)) in k.zip(v.chunks_exact(dim)).enumerate() {
             let head = (block * self.heads + h) * of_keys * BLOCK;
-            // A head's scales, one for each 32 numbers, lie like its numbers.
-            let at = [head + slot, head / GROUP + slot];
+            let at = Place { start: head, column: slot, stride: BLOCK };
             let Some(values) = &self.v else {
                 let mut joined = std::mem::take(&mut narrow.joined);
                 joined[..dim].copy_from_slice(v);
                 joined[dim..of_keys].copy_from_slice(k);
                 // SAFETY: the caller's promise.
-                unsafe { self.k.write(kernels, &joined[..of_keys], at, BLOCK, narrow) };
+                unsafe { self.k.write(kernels, &joined[..of_keys], at, self.turns[0], narrow) };
                 narrow.joined = joined;
                 continue;
             };
             let head = (block * self.heads + h) * dim * BLOCK;
             // SAFETY: the caller's promise.
             unsafe {
-                self.k.write(kernels, k, at, BLOCK, narrow);
-                values.write(kernels, v, [head + slot * dim, head / GROUP + slot * (dim / GROUP)], 1, narrow);
+                self.k.write(kernels, k, at, self.turns[0], narrow);
+                let at = Place { start: head + slot * dim, column: 0, stride: 1 };
+                values.write(kernels, v, at, self.turns[1], narrow);
             }
         }
     }
@@ -136,13 +160,30 @@ pub struct Narrow {
     groups: Vec<ActGroup>,
     /// A value and the rest of its key.
     joined: Vec<f32>,
+    turned: Vec<f32>,
 }
 
 impl Narrow {
     /// Room for a head.
     pub fn new(head_dim: usize) -> Narrow {
         let groups = vec![ActGroup::default(); head_dim / GROUP];
-        Narrow { halves: vec![0; head_dim], groups, joined: vec![0.0; head_dim] }
+        Narrow { halves: vec![0; head_dim], groups, joined: vec![0.0; head_dim], turned: vec![0.0; head_dim] }
+    }
+}
+
+/// Where a head's numbers lie: number `i` is `start + column + i * stride`. What is packed, or has one for several numbers,
+/// such as bytes of nibbles and scales, lies likewise, with `start` divided.
+#[derive(Clone, Copy)]
+struct Place {
+    start: usize,
+    column: usize,
+    stride: usize,
+}
+
+impl Place {
+    /// Of the `i`-th of what there is one of for `numbers`.
+    fn at(self, numbers: usize, i: usize) -> usize {
+        self.start / numbers + self.column + i * self.stride
     }
 }
 
@@ -152,18 +193,20 @@ enum Store {
     F16(Shared<u16>),
     /// Bytes and scales.
     Q8_0(Shared<u8>, Shared<u16>),
+    /// Two numbers a byte, and scales.
+    Q4_0(Shared<u8>, Shared<u16>),
 }
 
 impl Store {
     fn new(ty: KvType, shape: &[usize; 4]) -> Result<Store, Error> {
         let what = "the key-value cache";
+        let [blocks, heads, dim, positions] = *shape;
+        let scales = || memory(what, &[blocks, heads, dim / GROUP, positions]);
         Ok(match ty {
             KvType::F32 => Store::F32(memory(what, shape)?),
             KvType::F16 => Store::F16(memory(what, shape)?),
-            KvType::Q8_0 => {
-                let [blocks, heads, dim, positions] = *shape;
-                Store::Q8_0(memory(what, shape)?, memory(what, &[blocks, heads, dim / GROUP, positions])?)
-            }
+            KvType::Q8_0 => Store::Q8_0(memory(what, shape)?, scales()?),
+            KvType::Q4_0 => Store::Q4_0(memory(what, &[blocks, heads, dim / 2, positions])?, scales()?),
         })
     }
 
@@ -178,21 +221,28 @@ impl Store {
                 Store::F32(x) => Stored::F32(x.read(0..x.len())),
                 Store::F16(x) => Stored::F16(x.read(0..x.len())),
                 Store::Q8_0(x, scales) => Stored::Q8_0(x.read(0..x.len()), scales.read(0..scales.len())),
+                Store::Q4_0(x, scales) => Stored::Q4_0(x.read(0..x.len()), scales.read(0..scales.len())),
             }
         }
     }
 
-    /// Stores a head's numbers at `at[0]`, `at[0] + stride`, and so on; its scales, if any, likewise from `at[1]` on.
+    /// Stores a head's numbers at a place, with scales, if any; turned first, if they are.
     ///
     /// # Safety
     /// Nobody else reads or writes them at the same time.
-    unsafe fn write(&self, kernels: &Kernels, x: &[f32], at: [usize; 2], stride: usize, narrow: &mut Narrow) {
-        let [at, scales_at] = at;
+    unsafe fn write(
+        &self,
+        kernels: &Kernels,
+        x: &[f32],
+        place: Place,
+        turned: Option<usize>,
+        narrow: &mut Narrow,
+    ) {
         match self {
             Store::F32(store) => {
                 for (i, v) in x.iter().enumerate() {
                     // SAFETY: the caller's promise.
-                    unsafe { store.put(at + i * stride, *v) };
+                    unsafe { store.put(place.at(1, i), *v) };
                 }
             }
             Store::F16(store) => {
@@ -200,7 +250,7 @@ impl Store {
                 (kernels.to_f16)(x, halves);
                 for (i, v) in halves.iter().enumerate() {
                     // SAFETY: the caller's promise.
-                    unsafe { store.put(at + i * stride, *v) };
+                    unsafe { store.put(place.at(1, i), *v) };
                 }
             }
             Store::Q8_0(store, scales) => {
@@ -210,10 +260,26 @@ impl Store {
                     let bytes: &[u8] = bytemuck::cast_slice(&group.q);
                     for (i, v) in bytes.iter().enumerate() {
                         // SAFETY: the caller's promise.
-                        unsafe { store.put(at + (g * GROUP + i) * stride, *v) };
+                        unsafe { store.put(place.at(1, g * GROUP + i), *v) };
                     }
                     // SAFETY: the caller's promise.
-                    unsafe { scales.put(scales_at + g * stride, f16::from_f32(group.scale).to_bits()) };
+                    unsafe { scales.put(place.at(GROUP, g), f16::from_f32(group.scale).to_bits()) };
+                }
+            }
+            Store::Q4_0(store, scales) => {
+                let heads = &mut narrow.turned[..x.len()];
+                heads.copy_from_slice(x);
+                if let Some(size) = turned {
+                    turn(heads, 1, size);
+                }
+                for (g, group) in heads.as_chunks::<GROUP>().0.iter().enumerate() {
+                    let (bytes, scale) = to_nibbles(group);
+                    for (i, v) in bytes.iter().enumerate() {
+                        // SAFETY: the caller's promise; the bytes are this position's own.
+                        unsafe { store.put(place.at(2, g * bytes.len() + i), *v) };
+                    }
+                    // SAFETY: the caller's promise.
+                    unsafe { scales.put(place.at(GROUP, g), scale.to_bits()) };
                 }
             }
         }
@@ -225,6 +291,7 @@ impl Store {
             Store::F32(_) => 4 * len,
             Store::F16(_) => 2 * len,
             Store::Q8_0(..) => len + 2 * (len / GROUP),
+            Store::Q4_0(..) => len / 2 + 2 * (len / GROUP),
         }
     }
 
@@ -240,6 +307,11 @@ impl Store {
                 Store::F16(x) => out.extend_from_slice(bytemuck::cast_slice(x.read(from..from + len))),
                 Store::Q8_0(x, scales) => {
                     out.extend_from_slice(x.read(from..from + len));
+                    let scales = scales.read(from / GROUP..(from + len) / GROUP);
+                    out.extend_from_slice(bytemuck::cast_slice(scales));
+                }
+                Store::Q4_0(x, scales) => {
+                    out.extend_from_slice(x.read(from / 2..(from + len) / 2));
                     let scales = scales.read(from / GROUP..(from + len) / GROUP);
                     out.extend_from_slice(bytemuck::cast_slice(scales));
                 }
@@ -267,6 +339,12 @@ impl Store {
                     let scales = scales.write(to / GROUP..(to + len) / GROUP);
                     bytemuck::cast_slice_mut::<u16, u8>(scales).copy_from_slice(rest);
                 }
+                Store::Q4_0(x, scales) => {
+                    let (numbers, rest) = bytes.split_at(len / 2);
+                    x.write(to / 2..(to + len) / 2).copy_from_slice(numbers);
+                    let scales = scales.write(to / GROUP..(to + len) / GROUP);
+                    bytemuck::cast_slice_mut::<u16, u8>(scales).copy_from_slice(rest);
+                }
             }
         }
     }
@@ -286,9 +364,26 @@ impl Store {
                     let [from, to, len] = [from, to, len].map(|n| n / GROUP);
                     scales.write(to..to + len).copy_from_slice(scales.read(from..from + len));
                 }
+                Store::Q4_0(x, scales) => {
+                    let [at, for_x, n] = [from, to, len].map(|n| n / 2);
+                    x.write(for_x..for_x + n).copy_from_slice(x.read(at..at + n));
+                    let [from, to, len] = [from, to, len].map(|n| n / GROUP);
+                    scales.write(to..to + len).copy_from_slice(scales.read(from..from + len));
+                }
             }
         }
     }
+}
+
+/// A group in four bits, number `i` beside number `i + 16`, and its scale; see [`KvType::Q4_0`].
+fn to_nibbles(x: &[f32; GROUP]) -> ([u8; GROUP / 2], f16) {
+    let furthest = x.iter().fold(0.0f32, |far, v| if v.abs() > far.abs() { *v } else { far });
+    let scale = f16::from_f32(furthest / -8.0);
+    // A NaN is no further than anything; it must not become a number for that.
+    let scale = if x.iter().any(|v| v.is_nan()) { f16::NAN } else { scale };
+    let by = if scale == f16::ZERO { 0.0 } else { 1.0 / scale.to_f32() };
+    let nibble = |v: f32| ((v * by).round_ties_even() as i32 + 8).clamp(0, 15) as u8;
+    (std::array::from_fn(|i| nibble(x[i]) | nibble(x[i + GROUP / 2]) << 4), scale)
 }
 
 #[cfg(test)]
@@ -311,7 +406,7 @@ mod tests {
     fn attended(ty: KvType, tier: Tier, moved: Option<Move>) -> Vec<f32> {
         let kernels = Kernels::new(tier).unwrap();
         let (heads, dim, positions) = (2, 64, 70);
-        let shape = KvShape { ty, blocks: 8, max_rows: 1, slots: 0 };
+        let shape = KvShape { ty: ty.into(), blocks: 8, max_rows: 1, slots: 0 };
         let cache = LayerCache::new(
             &Kv { heads, head_dim: dim, value_dim: dim, latent: false, window: None, kept: true },
             &shape,
@@ -354,7 +449,8 @@ mod tests {
             sinks: None,
             alibi: None,
         };
-        let q: Vec<f32> = (0..dim).map(|i| number(3, i * 5)).collect();
+        let mut q: Vec<f32> = (0..dim).map(|i| number(3, i * 5)).collect();
+        cache.turn_queries(&mut q, 1);
         let queries = Queries {
             q: &q,
             positions: &[positions - 1],
@@ -366,22 +462,25 @@ mod tests {
         };
         let mut out = vec![0.0; dim];
         // SAFETY: nobody writes.
-        let cache = unsafe { cache.read() };
-        kernels.attend(&attention, &cache, &queries, &mut Scratch::new(1, dim), &mut out);
+        let stored = unsafe { cache.read() };
+        kernels.attend(&attention, &stored, &queries, &mut Scratch::new(1, dim), &mut out);
+        cache.turn_back(&mut out);
         out
     }
 
     #[test]
-    fn a_cache_of_bytes_is_close_agrees_on_every_tier_and_is_copied_with_its_scales() {
+    fn a_cache_of_bytes_or_nibbles_is_close_agrees_on_every_tier_and_is_copied_with_its_scales() {
         let exact = attended(KvType::F32, Tier::Scalar, None);
-        let bytes = attended(KvType::Q8_0, Tier::Scalar, None);
-        assert_ne!(exact, bytes);
-        for (e, b) in exact.iter().zip(&bytes) {
-            // A step of quantization is 1 / 127 of at most 1: half of it in values, some more by the scores.
-            assert!((e - b).abs() < 0.01, "{b} for {e}");
+        // A step of quantization is 1 / 127, or 1 / 8, of at most about 1: half of it in values, some more by the scores.
+        for (ty, step) in [(KvType::Q8_0, 0.01), (KvType::Q4_0, 0.1)] {
+            let stored = attended(ty, Tier::Scalar, None);
+            assert_ne!(exact, stored);
+            for (e, b) in exact.iter().zip(&stored) {
+                assert!((e - b).abs() < step, "{b} for {e} in {ty:?}");
+            }
         }
         for tier in Tier::available() {
-            for ty in [KvType::F32, KvType::F16, KvType::Q8_0] {
+            for ty in [KvType::F32, KvType::F16, KvType::Q8_0, KvType::Q4_0] {
                 let expected = attended(ty, Tier::Scalar, None);
                 assert_eq!(attended(ty, tier, None), expected, "{ty:?} on {tier}");
                 assert_eq!(attended(ty, tier, Some(Move::Copied)), expected, "{ty:?} on {tier}, copied");
@@ -394,7 +493,7 @@ mod tests {
     fn over_latents(ty: KvType, tier: Tier, latent: bool, positions: &[usize]) -> Vec<f32> {
         let kernels = Kernels::new(tier).unwrap();
         let (head_dim, value_dim, window) = (96, 64, None);
-        let shape = KvShape { ty, blocks: 20, max_rows: 1, slots: 0 };
+        let shape = KvShape { ty: ty.into(), blocks: 20, max_rows: 1, slots: 0 };
         let layer = Kv { heads: 1, head_dim, value_dim, latent, window, kept: true };
         let cache = LayerCache::new(&layer, &shape).unwrap();
         let number = |p: usize, i: usize| ((p * 131 + i * 37) % 199) as f32 / 100.0 - 1.0;
@@ -419,7 +518,8 @@ mod tests {
             sinks: None,
             alibi: None,
         };
-        let q: Vec<f32> = (0..head_dim * positions.len()).map(|i| number(3, i * 5)).collect();
+        let mut q: Vec<f32> = (0..head_dim * positions.len()).map(|i| number(3, i * 5)).collect();
+        cache.turn_queries(&mut q, positions.len());
         let sinks: Vec<f32> = (0..positions.len()).map(|i| i as f32 * 0.1).collect();
         let queries = Queries {
             q: &q,
@@ -432,18 +532,25 @@ mod tests {
         };
         let mut out = vec![0.0; value_dim * positions.len()];
         // SAFETY: nobody writes.
-        let cache = unsafe { cache.read() };
+        let stored = unsafe { cache.read() };
         let mut scratch = Scratch::new(positions.len(), head_dim);
-        kernels.attend(&attention, &cache, &queries, &mut scratch, &mut out);
+        kernels.attend(&attention, &stored, &queries, &mut scratch, &mut out);
+        out.chunks_exact_mut(value_dim).for_each(|head| cache.turn_back(head));
         out
     }
 
     #[test]
     fn values_within_their_keys_are_read_as_if_they_lay_beside_them() {
-        for ty in [KvType::F32, KvType::F16, KvType::Q8_0] {
+        for ty in [KvType::F32, KvType::F16, KvType::Q8_0, KvType::Q4_0] {
             // Few queries, and more than any tier takes from the cache itself.
             for positions in [&[599, 40][..], &[599, 598, 512, 511, 300, 129, 128, 127, 64, 5, 1, 0]] {
-                let expected = over_latents(ty, Tier::Scalar, false, positions);
+                // Nibbles of values alone are turned in other pieces than those of keys that they are part of.
+                let within = ty == KvType::Q4_0;
+                let expected = over_latents(ty, Tier::Scalar, within, positions);
+                if within {
+                    let exact = over_latents(KvType::F32, Tier::Scalar, true, positions);
+                    assert!(exact.iter().zip(&expected).all(|(e, v)| (e - v).abs() < 0.2), "{positions:?}");
+                }
                 for tier in Tier::available() {
                     let got = over_latents(ty, tier, true, positions);
                     assert_eq!(got, expected, "{ty:?} on {tier}, {} queries", positions.len());

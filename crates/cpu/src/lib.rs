@@ -18,6 +18,7 @@ mod shared;
 mod simd;
 mod stage;
 mod tier;
+mod turn;
 
 pub use cores::default_threads;
 pub use limits::{Limits, Measured, Rates};

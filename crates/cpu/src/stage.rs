@@ -552,9 +552,16 @@ fn check(plan: &Plan, kv: &KvShape) -> Result<(), Error> {
                     "heads of {dim} elements; multiples of {PANEL} up to {MAX_HEAD} work"
                 )));
             }
-            if kv.ty == KvType::Q8_0 && dim % GROUP != 0 {
+        }
+        for (ty, dim) in [(kv.ty.keys, layer.head_dim), (kv.ty.values, layer.value_dim)] {
+            let name = match ty {
+                KvType::Q8_0 => "q8_0",
+                KvType::Q4_0 => "q4_0",
+                KvType::F32 | KvType::F16 => continue,
+            };
+            if dim % GROUP != 0 {
                 return Err(unsupported(format!(
-                    "a q8_0 cache of heads of {dim} elements; multiples of {GROUP} work"
+                    "a {name} cache of heads of {dim} elements; multiples of {GROUP} work"
                 )));
             }
         }

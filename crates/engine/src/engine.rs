@@ -5,7 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cera_arch::{Pooling, Purpose};
-use cera_backend::{BLOCK, Backend, KvShape, KvType, Loaded, Rows, SampleRow, SeqRows, StepOutput, Weights};
+use cera_backend::{BLOCK, Backend, KvShape, KvTypes, Loaded, Rows, SampleRow, SeqRows, StepOutput, Weights};
 use cera_convert::Source;
 use cera_gguf::Metadata;
 use cera_plan::Plan;
@@ -38,7 +38,7 @@ pub struct Options<'a> {
     /// whole blocks. `None`: those of as many as [`sequences`](Self::sequences) says.
     pub cache_tokens: Option<usize>,
     /// How the cache keeps its numbers.
-    pub cache: KvType,
+    pub cache: KvTypes,
     /// Whether to load the file's tokenizer. Without it the engine takes and gives token ids alone.
     pub text: bool,
     /// The pre-tokenizer's name, in place of the one that the file gives.
@@ -59,7 +59,7 @@ impl Default for Options<'_> {
             max_rows: DEFAULT_MAX_ROWS,
             sequences: 1,
             cache_tokens: None,
-            cache: KvType::default(),
+            cache: KvTypes::default(),
             text: true,
             pre: None,
             pooling: None,
@@ -398,7 +398,7 @@ fn open_disk(
     plan: &Plan,
     backend: &'static str,
     loaded: &dyn Loaded,
-    ty: KvType,
+    ty: KvTypes,
 ) -> Result<Disk, Error> {
     let Some(image) = loaded.image() else {
         return Err(Error::Option(format!("the {backend} backend cannot keep its cache on disk")));
@@ -447,6 +447,8 @@ fn kv_shape(context: usize, options: &Options<'_>) -> Result<KvShape, Error> {
 
 #[cfg(test)]
 mod tests {
+    use cera_backend::KvType;
+
     use super::*;
 
     #[test]
@@ -464,7 +466,7 @@ mod tests {
         let shape = |context, sequences| kv_shape(context, &Options { sequences, ..Options::default() });
         assert_eq!(
             shape(BLOCK, 1).unwrap(),
-            KvShape { ty: KvType::F16, blocks: 1, max_rows: BLOCK, slots: 6 }
+            KvShape { ty: KvType::F16.into(), blocks: 1, max_rows: BLOCK, slots: 6 }
         );
         assert_eq!(shape(BLOCK + 1, 3).unwrap().blocks, 6);
         assert!(shape(usize::MAX, 2).is_err());

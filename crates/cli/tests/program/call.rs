@@ -72,6 +72,18 @@ fn a_flag_value_that_cannot_be_exits_with_2() {
 }
 
 #[test]
+fn keys_and_values_may_be_kept_differently_by_the_short_flags_too() {
+    let place = Place::new(Text::Chat);
+    for flags in [["-ctk", "q4_0", "-ctv", "q8_0"], ["--cache-type-k", "f32", "--cache-type-v", "q4_0"]] {
+        let mut command = place.with_model(&["run", "-p", "x", "--temp", "0", "-n", "3"]);
+        assert_eq!(good(command.args(flags)).out, "ABC\n");
+    }
+    for flag in ["-ctk", "-ctv", "--cache-type"] {
+        bad(place.with_model(&["run", "-p", "x"]).args([flag, "q9_9"]), 2, &["q9_9", "q4_0"]);
+    }
+}
+
+#[test]
 fn every_flag_has_its_twin_in_the_environment() {
     let place = Place::new(Text::Chat);
     let mut command = place.cera(&["run"]);

@@ -11,7 +11,9 @@ use std::ops::Range;
 use cera_backend::{BLOCK, BlockId};
 use cera_plan::Attention;
 
-use super::numbers::{ByteKeys, ByteValues, Cache, Halves, Numbers, Singles, Stored};
+use super::numbers::{
+    ByteKeys, ByteValues, Cache, Halves, NibbleKeys, NibbleValues, Numbers, Singles, Stored,
+};
 use crate::simd::{SUMS, Simd, exp, sum16, tanh, unroll};
 
 /// Positions of one softmax state.
@@ -217,6 +219,7 @@ fn score_block<S: Simd>(
         Stored::F32(x) => all_scores(s, queries, Singles { x, width }, next, wide, out),
         Stored::F16(x) => all_scores(s, queries, Halves { x, width }, next, wide, out),
         Stored::Q8_0(x, scales) => all_scores(s, queries, ByteKeys { x, scales, width }, next, wide, out),
+        Stored::Q4_0(x, scales) => all_scores(s, queries, NibbleKeys { x, scales, width }, next, wide, out),
     }
 }
 
@@ -248,6 +251,9 @@ fn weigh_block<S: Simd>(
             Stored::Q8_0(x, scales) => {
                 turn_values(s, ByteKeys { x, scales, width: BLOCK }, next, width, wide)
             }
+            Stored::Q4_0(x, scales) => {
+                turn_values(s, NibbleKeys { x, scales, width: BLOCK }, next, width, wide)
+            }
         }
         let wide = &wide[..rows * BLOCK];
         return runs(s, Singles { x: wide, width: rows }, wide.as_ptr().cast(), &mut out);
@@ -256,14 +262,15 @@ fn weigh_block<S: Simd>(
         Stored::F32(x) => weigh_all(s, Singles { x, width }, next, wide, out),
         Stored::F16(x) => weigh_all(s, Halves { x, width }, next, wide, out),
         Stored::Q8_0(x, scales) => weigh_all(s, ByteValues { x, scales, width }, next, wide, out),
+        Stored::Q4_0(x, scales) => weigh_all(s, NibbleValues { x, scales, width }, next, wide, out),
     }
 }
 
 /// Asks for the memory of numbers `at..at + n` behind `from`.
 #[inline(always)]
 fn ask<S: Simd, N: Numbers<S>>(s: S, from: *const u8, at: usize, n: usize) {
-    for line in (0..n * N::BYTES).step_by(64) {
-        s.prefetch(from.wrapping_add(at * N::BYTES + line));
+    for line in (0..n * N::BITS / 8).step_by(64) {
+        s.prefetch(from.wrapping_add(at * N::BITS / 8 + line));
     }
 }
 

@@ -24,6 +24,10 @@ pub enum Stored<'a> {
     /// Bytes, and a scale in half precision for each 32 numbers of a head. Scales lie as the numbers do: of keys
     /// `[head_dim / 32][32 positions]`, of values `[32 positions][head_dim / 32]`.
     Q8_0(&'a [u8], &'a [u16]),
+    /// Four bits a number, and scales as of `Q8_0`. A byte holds two numbers of a head that are 16 apart, the first in its
+    /// lower half, and bytes lie as numbers would: of keys `[head_dim / 32][16][32 positions]`, of values
+    /// `[32 positions][value_dim / 32][16]`.
+    Q4_0(&'a [u8], &'a [u16]),
 }
 
 impl Stored<'_> {
@@ -36,6 +40,9 @@ impl Stored<'_> {
             Stored::Q8_0(x, scales) => {
                 Stored::Q8_0(&x[at..at + len], &scales[at / GROUP..(at + len) / GROUP])
             }
+            Stored::Q4_0(x, scales) => {
+                Stored::Q4_0(&x[at / 2..(at + len) / 2], &scales[at / GROUP..(at + len) / GROUP])
+            }
         }
     }
 
@@ -45,14 +52,15 @@ impl Stored<'_> {
             Stored::F32(x) => x.as_ptr().wrapping_add(at).cast(),
             Stored::F16(x) => x.as_ptr().wrapping_add(at).cast(),
             Stored::Q8_0(x, _) => x.as_ptr().wrapping_add(at),
+            Stored::Q4_0(x, _) => x.as_ptr().wrapping_add(at / 2),
         }
     }
 }
 
 /// Keys or values of a block and head, in rows.
 pub trait Numbers<S: Simd>: Copy {
-    /// Bytes of a number.
-    const BYTES: usize;
+    /// Bits of a number.
+    const BITS: usize;
     /// A row.
     type Row: Copy;
     /// Row `r`.
@@ -91,8 +99,24 @@ pub struct ByteValues<'a> {
     pub width: usize,
 }
 
+/// Keys in four bits: 32 rows share a row of scales, two rows 16 apart a row of bytes.
+#[derive(Clone, Copy)]
+pub struct NibbleKeys<'a> {
+    pub x: &'a [u8],
+    pub scales: &'a [u16],
+    pub width: usize,
+}
+
+/// Values in four bits: 32 numbers of a row share a scale, two numbers 16 apart a byte.
+#[derive(Clone, Copy)]
+pub struct NibbleValues<'a> {
+    pub x: &'a [u8],
+    pub scales: &'a [u16],
+    pub width: usize,
+}
+
 impl<'a, S: Simd> Numbers<S> for Singles<'a> {
-    const BYTES: usize = 4;
+    const BITS: usize = 32;
     type Row = &'a [f32];
 
     #[inline(always)]
@@ -107,7 +131,7 @@ impl<'a, S: Simd> Numbers<S> for Singles<'a> {
 }
 
 impl<'a, S: Simd> Numbers<S> for Halves<'a> {
-    const BYTES: usize = 2;
+    const BITS: usize = 16;
     type Row = &'a [u16];
 
     #[inline(always)]
@@ -122,7 +146,7 @@ impl<'a, S: Simd> Numbers<S> for Halves<'a> {
 }
 
 impl<'a, S: Simd> Numbers<S> for ByteKeys<'a> {
-    const BYTES: usize = 1;
+    const BITS: usize = 8;
     type Row = (&'a [u8], &'a [u16]);
 
     #[inline(always)]
@@ -139,7 +163,7 @@ impl<'a, S: Simd> Numbers<S> for ByteKeys<'a> {
 }
 
 impl<'a, S: Simd> Numbers<S> for ByteValues<'a> {
-    const BYTES: usize = 1;
+    const BITS: usize = 8;
     type Row = (&'a [u8], &'a [u16]);
 
     #[inline(always)]
@@ -152,5 +176,50 @@ impl<'a, S: Simd> Numbers<S> for ByteValues<'a> {
     fn load(s: S, (x, scales): Self::Row, at: usize) -> S::F {
         let scale = s.splat(f16::from_bits(scales[at / GROUP]).to_f32());
         s.mul(s.to_f(s.load_i8(&x[at..at + S::LANES])), scale)
+    }
+}
+
+/// `LANES` numbers of four bits, the lower or the upper halves of bytes.
+#[inline(always)]
+fn nibbles<S: Simd>(s: S, x: &[u8], upper: bool) -> S::F {
+    let x = s.load_u8(x);
+    let x = if upper { s.shr_i::<4>(x) } else { s.and_i(x, s.splat_i(15)) };
+    s.to_f(s.sub_i(x, s.splat_i(8)))
+}
+
+impl<'a, S: Simd> Numbers<S> for NibbleKeys<'a> {
+    const BITS: usize = 4;
+    type Row = (&'a [u8], bool, &'a [u16]);
+
+    #[inline(always)]
+    fn row(self, r: usize) -> Self::Row {
+        let (w, group, within) = (self.width, r / GROUP, r % GROUP);
+        let (bytes, scales) = (group * (GROUP / 2) + within % (GROUP / 2), group * w);
+        (&self.x[bytes * w..(bytes + 1) * w], within >= GROUP / 2, &self.scales[scales..scales + w])
+    }
+
+    #[inline(always)]
+    fn load(s: S, (x, upper, scales): Self::Row, at: usize) -> S::F {
+        let end = at + S::LANES;
+        s.mul(nibbles(s, &x[at..end], upper), s.load_f16(&scales[at..end]))
+    }
+}
+
+impl<'a, S: Simd> Numbers<S> for NibbleValues<'a> {
+    const BITS: usize = 4;
+    type Row = (&'a [u8], &'a [u16]);
+
+    #[inline(always)]
+    fn row(self, r: usize) -> Self::Row {
+        let (bytes, scales) = (self.width / 2, self.width / GROUP);
+        (&self.x[r * bytes..(r + 1) * bytes], &self.scales[r * scales..(r + 1) * scales])
+    }
+
+    #[inline(always)]
+    fn load(s: S, (x, scales): Self::Row, at: usize) -> S::F {
+        let (group, within) = (at / GROUP, at % GROUP);
+        let bytes = group * (GROUP / 2) + within % (GROUP / 2);
+        let scale = s.splat(f16::from_bits(scales[group]).to_f32());
+        s.mul(nibbles(s, &x[bytes..bytes + S::LANES], within >= GROUP / 2), scale)
     }
 }

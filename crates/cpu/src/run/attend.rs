@@ -92,6 +92,7 @@ impl Core {
             let attended = &mut attended[..positions.len() * dim];
             let queries = self.queries(op, &task, queries, positions, [sinks, slopes]);
             self.kernels.attend(op.attention, cache, &queries, scratch, attended);
+            attended.chunks_exact_mut(dim).for_each(|head| self.cache[op.layer.index()].turn_back(head));
             for (attended, pair) in attended.chunks_exact(dim).zip(task.pairs.clone()) {
                 let (row, head) = task.place(pair);
                 // SAFETY: this head of the row belongs to this task.
@@ -158,6 +159,7 @@ impl Core {
             }
             let sink = self.sinks(op).map(|sinks| sinks[head]);
             self.kernels.finish(&mut total, sink, &local.scratch.nothing, out);
+            self.cache[op.layer.index()].turn_back(out);
         }
     }
 
@@ -193,6 +195,7 @@ impl Core {
             local.sinks.extend(sinks.map(|sinks| sinks[head]));
             local.slopes.extend(op.attention.alibi.map(|_| op.attention.slope(head)));
         }
+        self.cache[op.layer.index()].turn_queries(&mut local.queries[..dim * n], n);
     }
 
     fn queries<'a>(

@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use cera_backend::{Error, Image, KvType, Weights};
+use cera_backend::{Error, Image, KvTypes, Weights};
 use cera_plan::{Plan, Wt};
 use sha2::{Digest, Sha256};
 
@@ -14,7 +14,7 @@ pub(crate) fn fingerprint(
     weights: &dyn Weights,
     plan: &Plan,
     backend: &str,
-    ty: KvType,
+    ty: KvTypes,
     image: Image,
 ) -> Result<[u8; 32], Error> {
     let count = plan.weights.len();

@@ -1,6 +1,6 @@
 //! What is measured, and the least time that the machine allows for it.
 
-use cera_backend::KvType;
+use cera_backend::KvTypes;
 use cera_cpu::Limits;
 use cera_plan::{Plan, RowSet, show};
 use cera_quant::Type;
@@ -113,7 +113,7 @@ impl Bound {
 
 impl Needs {
     /// Counts a plan whose cache keeps its numbers so.
-    pub fn new(plan: &Plan, cache: KvType) -> Needs {
+    pub fn new(plan: &Plan, cache: KvTypes) -> Needs {
         let (mut row, mut wanted) = (Operations::default(), Operations::default());
         for op in &plan.ops {
             let rows = op.writes().first().map(|v| plan.values[v.index()].rows);
@@ -134,7 +134,7 @@ impl Needs {
             layers: plan
                 .kv
                 .iter()
-                .map(|kv| (cache.bytes(kv.numbers()) as f64, kv.window.unwrap_or(usize::MAX)))
+                .map(|kv| (cache.bytes(kv) as f64, kv.window.unwrap_or(usize::MAX)))
                 .collect(),
         }
     }
