@@ -36,6 +36,18 @@ def pass_norms_on():
     StableLMModel.modify_tensors = modify_tensors
 
 
+def name_answers():
+    """A reranker of Qwen 3's kind looks for the tokens of yes and no, which a small vocabulary lacks: others stand for them."""
+    from conversion.qwen import Qwen3Model
+
+    def find(self):
+        self.is_rerank = True
+        self.is_tied_embeddings = self.hparams.get("tie_word_embeddings", False)
+        self.token_true_id, self.token_false_id = 300, 301
+
+    Qwen3Model._find_rerank_config = find
+
+
 def main():
     if len(sys.argv) < 4:
         sys.exit(__doc__)
@@ -67,11 +79,13 @@ def main():
 
     import conversion.bert
 
+    conversion.bert.XLMRobertaModel.set_vocab = conversion.bert.BertModel.set_vocab
     conversion.bert.JinaBertV2Model.set_vocab = conversion.bert.BertModel.set_vocab
     conversion.bert.NomicBertModel._is_tokenizer_xlmroberta = lambda self: False
     conversion.gemma.Gemma4Model.set_vocab = base.TextModel._set_vocab_gpt2
     keep_rotary_part(base.ModelBase)
     pass_norms_on()
+    name_answers()
     sys.argv = [str(script), *options]
     runpy.run_path(str(script), run_name="__main__")
 

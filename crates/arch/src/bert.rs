@@ -43,8 +43,12 @@ fn build_with(c: &Config<'_>, tensors: &dyn Tensors, positions: Positions) -> Re
     let g = Graph::new(tensors, c.eps);
     let mut x = g.embed("token_embd", c.width);
     if g.has("token_types") {
-        // A text by itself is of the first type. Pairs of texts, whose second is of the other, are not taken.
+        // A text by itself is of the first type, and so is a pair of texts where there is no other.
         x = g.add_first_row(x, "token_types");
+        if g.scores() && g.rows("token_types") > 1 {
+            let why = "pairs of texts whose second has a type of its own (`token_types`) cannot be scored";
+            g.fault(cera_plan::Error::Config(why.into()));
+        }
     }
     let (mut rope, mut alibi) = (None, None);
     match positions {
@@ -79,6 +83,6 @@ fn build_with(c: &Config<'_>, tensors: &dyn Tensors, positions: Positions) -> Re
         };
         x = l.layer_norm(g.add(x, l.linear(h, "ffn_down")), "layer_output_norm");
     }
-    let x = g.pool(x);
+    let x = g.score(g.pool(x), Act::Tanh);
     Ok(g.finish_rows(x)?)
 }

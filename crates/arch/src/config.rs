@@ -291,6 +291,15 @@ impl<'a> Config<'a> {
         }
     }
 
+    /// Whether the head that scores pairs of texts reads the mean of a sequence's rows.
+    pub fn scores_mean(&self) -> Result<bool, Error> {
+        match self.metadata.find::<u32>(&self.key("classifier.pooling_type"))? {
+            None | Some(2) => Ok(false),
+            Some(1) => Ok(true),
+            Some(_) => Err(self.unsupported("classifier.pooling_type")),
+        }
+    }
+
     /// Whether a tensor may be in the file though nothing reads it: it belongs to a block that predicts further tokens, or
     /// the family left it out.
     pub fn may_be_unused(&self, tensor: &str) -> bool {

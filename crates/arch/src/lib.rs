@@ -167,8 +167,11 @@ pub struct Model {
 /// The architectures whose rows see later ones. They give embeddings and nothing else.
 const ENCODERS: &[&str] = &["bert", "gemma-embedding", "jina-bert-v2", "modern-bert", "nomic-bert"];
 
-/// What embeddings do without: the matrices that make logits of rows, or scores of pairs of texts.
-const HEADS: &[&str] = &["output.", "cls."];
+/// What embeddings and scores do without: the matrix that makes logits of rows.
+const LOGITS: &str = "output.";
+
+/// What makes scores of pairs of texts of rows.
+const SCORES: &str = "cls.";
 
 /// The architectures that can be built, by the names that files give them.
 pub fn architectures() -> impl Iterator<Item = &'static str> {
@@ -207,7 +210,8 @@ pub fn build_for(file: &dyn Checkpoint, purpose: &Purpose) -> Result<Model, Erro
     let config = Config::read(file, architecture, encoder, purpose.positions)?;
     let of_file = config.pooling()?.or(encoder.then_some(Pooling::None));
     let pooling = purpose.pooling.or(of_file);
-    let asked = pooling.map_or(Asked::Logits, Pooling::asked);
+    let mean_scored = config.scores_mean()?;
+    let asked = pooling.map_or(Asked::Logits, |pooling| pooling.asked(mean_scored));
     let plan = build(&config, &FileTensors { file, asked });
     config.refuse_unread()?;
     let plan = plan?;
@@ -219,7 +223,8 @@ pub fn build_for(file: &dyn Checkpoint, purpose: &Purpose) -> Result<Model, Erro
     let unneeded = |name: &str| {
         config.may_be_unused(name)
             || has_divisors && is_divisors(name)
-            || pooling.is_some() && HEADS.iter().any(|head| name.starts_with(head))
+            || pooling.is_some() && name.starts_with(LOGITS)
+            || pooling.is_some_and(|pooling| pooling != Pooling::Rank) && name.starts_with(SCORES)
     };
     let unused = file.tensors().iter().find(|t| !used.contains(t.name.as_str()) && !unneeded(&t.name));
     if let Some(unused) = unused {

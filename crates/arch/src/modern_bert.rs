@@ -47,6 +47,6 @@ pub(crate) fn build(c: &Config<'_>, tensors: &dyn Tensors) -> Result<Plan, Error
         x = g.add(x, l.linear(g.glu(gate, up, act), "ffn_down"));
     }
     let x = g.layer_norm(x, "output_norm");
-    let x = g.pool(x);
+    let x = g.score(g.pool(x), Act::GeluErf);
     Ok(g.finish_rows(x)?)
 }

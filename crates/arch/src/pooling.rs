@@ -13,6 +13,9 @@ pub enum Pooling {
     Cls,
     /// The last row.
     Last,
+    /// Scores that a head makes of a row: how well two texts belong together. The row is the first where rows see later ones,
+    /// or the mean of all where the model was trained so, and otherwise the last.
+    Rank,
 }
 
 impl Pooling {
@@ -23,15 +26,17 @@ impl Pooling {
             1 => Pooling::Mean,
             2 => Pooling::Cls,
             3 => Pooling::Last,
+            4 => Pooling::Rank,
             _ => return None,
         })
     }
 
-    /// What a plan is to give for it.
-    pub(crate) fn asked(self) -> Asked {
+    /// What a plan is to give for it; `mean_scored` says whether heads that score read the mean of all rows.
+    pub(crate) fn asked(self, mean_scored: bool) -> Asked {
         match self {
             Pooling::Mean => Asked::Mean,
             Pooling::None | Pooling::Cls | Pooling::Last => Asked::Rows,
+            Pooling::Rank => Asked::Score { mean: mean_scored },
         }
     }
 }

@@ -298,6 +298,34 @@ fn files_for_embeddings_do_without_the_output_matrix() {
     assert_eq!(pooled("bert", Some(2)), (Some(Pooling::Cls), 32, "layer_norm", false));
 }
 
+#[test]
+fn heads_that_score_are_whole_and_take_one_type_of_text() {
+    let scores = |f: &mut File| {
+        f.set("pooling_type", 4u32);
+        f.tensor("cls.output.weight", &[32, 1]);
+    };
+    let model = accepted("llama", scores);
+    let logits = model.plan.values[model.plan.logits.index()];
+    assert_eq!((model.pooling, logits.width, logits.rows), (Some(Pooling::Rank), 1, RowSet::Wanted));
+    let one_type = |f: &mut File| {
+        scores(f);
+        f.tensor("token_types.weight", &[32, 1]);
+        f.tensor("cls.weight", &[32, 32]);
+    };
+    let model = accepted("bert", one_type);
+    let names: Vec<_> = model.plan.ops.iter().rev().take(3).map(Op::name).collect();
+    assert_eq!(names, ["linear", "act", "linear"]);
+    refused_of("bert", &["token_types"], |f| {
+        one_type(f);
+        f.tensor("token_types.weight", &[32, 2]);
+    });
+    refused(&["cls.output.weight"], |f| f.set("pooling_type", 4u32));
+    refused_of("bert", &["classifier.pooling_type", "7"], |f| {
+        one_type(f);
+        f.set("classifier.pooling_type", 7u32);
+    });
+}
+
 // Row 12.
 #[test]
 fn architecture_missing_of_another_type_unknown_or_without_keys() {
@@ -460,7 +488,7 @@ fn what_changes_the_meaning_is_never_ignored() {
     });
     refused(&["llama.attention.causal", "false"], |f| f.set("attention.causal", false));
     refused_of("bert", &["bert.attention.causal", "true"], |f| f.set("attention.causal", true));
-    refused(&["llama.pooling_type", "4"], |f| f.set("pooling_type", 4u32));
+    refused(&["llama.pooling_type", "5"], |f| f.set("pooling_type", 5u32));
     refused(&["llama.embedding_scale", "12"], |f| f.set("embedding_scale", 12f32));
     refused(&["llama.hidden_activation", "gelu"], |f| f.set("hidden_activation", "gelu"));
     refused_of("modern-bert", &["modern-bert.hidden_activation", "relu"], |f| {

@@ -105,7 +105,8 @@ impl Engine {
             let wanted = match pooling {
                 Pooling::None => rows.clone(),
                 Pooling::Mean | Pooling::Cls => first..first + 1,
-                Pooling::Last => tokens.len() - 1..tokens.len(),
+                Pooling::Rank if self.sees_later_rows() => first..first + 1,
+                Pooling::Last | Pooling::Rank => tokens.len() - 1..tokens.len(),
             };
             sample.extend(wanted.map(|row| SampleRow { row, logits: true }));
             seqs.push(SeqRows { rows, first_pos: 0, blocks: s.table.blocks(), slot: s.states.slot() });

@@ -34,6 +34,7 @@ mod engine;
 mod error;
 mod generate;
 mod prefix;
+mod rank;
 mod request;
 mod reuse;
 mod schedule;

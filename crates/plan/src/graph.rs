@@ -49,6 +49,18 @@ pub enum Asked {
     Rows,
     /// For each wanted row the mean of all such rows of its sequence.
     Mean,
+    /// What a head makes of each wanted row, or of the mean of all such rows of its sequence.
+    Score {
+        /// Whether of the mean.
+        mean: bool,
+    },
+}
+
+impl Asked {
+    /// Whether all rows of a sequence go on to the end.
+    fn is_of_mean(self) -> bool {
+        matches!(self, Asked::Mean | Asked::Score { mean: true })
+    }
 }
 
 /// A plan being recorded.
@@ -67,6 +79,8 @@ struct State {
     kv: Vec<Kv>,
     states: Vec<RecurrentState>,
     fault: Option<Error>,
+    /// Whether a head that scores was recorded.
+    scored: bool,
 }
 
 /// One block of the model: the graph with `blk.N.` before each tensor's name.
@@ -84,6 +98,17 @@ impl<'a> Graph<'a> {
     /// Block `n` of the model.
     pub fn layer(&'a self, n: usize) -> Layer<'a> {
         Layer { g: self, n }
+    }
+
+    /// Whether scores are asked for.
+    pub fn scores(&self) -> bool {
+        matches!(self.tensors.asked(), Asked::Score { .. })
+    }
+
+    /// Rows of the matrix `{name}.weight`; 0 where the checkpoint has none.
+    pub fn rows(&self, name: &str) -> usize {
+        let found = self.tensors.find(&format!("{name}.weight"));
+        found.and_then(|shape| shape.dims.get(1).copied()).unwrap_or(0)
     }
 
     /// Whether the checkpoint has `{name}.weight`.
@@ -229,7 +254,7 @@ impl<'a> Graph<'a> {
 
     /// The rows of `x` whose logits are wanted. All rows go on where their mean is asked for.
     pub fn select_rows(&self, x: Val) -> Val {
-        if self.tensors.asked() == Asked::Mean {
+        if self.tensors.asked().is_of_mean() {
             return x;
         }
         let out = self.value(RowSet::Wanted, self.width(x));
@@ -240,15 +265,38 @@ impl<'a> Graph<'a> {
     /// The wanted rows of `x`, or the mean of its rows, as is asked for; `x` itself where rows were selected before.
     pub fn pool(&self, x: Val) -> Val {
         let Value { rows, width } = self.state.borrow().values[x.index()];
-        match (rows, self.tensors.asked()) {
+        match (rows, self.tensors.asked().is_of_mean()) {
             (RowSet::Wanted, _) => x,
-            (RowSet::All, Asked::Mean) => {
+            (RowSet::All, true) => {
                 let out = self.value(RowSet::Wanted, width);
                 self.push(Op::Pool { out, x });
                 out
             }
-            (RowSet::All, _) => self.select_rows(x),
+            (RowSet::All, false) => self.select_rows(x),
         }
+    }
+
+    /// What the head that scores makes of pooled rows, where scores are asked for: the matrix `cls` with `act` and the norm
+    /// `cls.norm` behind it, and the matrix `cls.output`, those of them that the checkpoint has.
+    pub fn score(&self, x: Val, act: Act) -> Val {
+        if !self.scores() {
+            return x;
+        }
+        let mut scores = x;
+        if self.has("cls") {
+            scores = self.act(self.linear(scores, "cls"), act);
+            if self.has("cls.norm") {
+                scores = self.layer_norm(scores, "cls.norm");
+            }
+        }
+        if self.has("cls.output") {
+            scores = self.linear(scores, "cls.output");
+        }
+        if scores == x {
+            self.fault(Error::Missing("cls.output.weight".into()));
+        }
+        self.state.borrow_mut().scored = true;
+        scores
     }
 
     /// Ends the recording with the value that holds the logits. Where rows are asked for, the output matrix and what
@@ -259,6 +307,7 @@ impl<'a> Graph<'a> {
         }
         let rows = self.before_output(logits);
         let rows = self.pool(rows);
+        let rows = self.score(rows, Act::Tanh);
         self.finish_rows(rows)
     }
 
@@ -286,7 +335,11 @@ impl<'a> Graph<'a> {
 
     /// Ends the recording with the value that holds what a model without logits gives.
     pub fn finish_rows(self, logits: Val) -> Result<Plan, Error> {
-        let State { ops, values, weights, kv, states, fault, .. } = self.state.into_inner();
+        let scores = self.scores();
+        let State { ops, values, weights, kv, states, fault, scored, .. } = self.state.into_inner();
+        if scores && !scored {
+            return Err(Error::Config("the architecture has no head that scores pairs of texts".into()));
+        }
         match fault {
             Some(fault) => Err(fault),
             None => Ok(Plan { ops, values, weights, kv, states, logits }),

@@ -84,6 +84,8 @@ pub enum Act {
     Relu2,
     /// `1 / (1 + exp(-x))`.
     Sigmoid,
+    /// The hyperbolic tangent.
+    Tanh,
     /// `y / (1 + exp(-1.702 y))` for `y = min(x, 7)` (gpt-oss, arXiv:2508.10925). As a gate it multiplies
     /// `max(-7, min(up, 7)) + 1`.
     ClampedSilu,

@@ -261,6 +261,7 @@ fn numbers(op: &Op) -> Option<String> {
         Act::Relu => "relu".to_owned(),
         Act::Relu2 => "relu^2".to_owned(),
         Act::Sigmoid => "sigmoid".to_owned(),
+        Act::Tanh => "tanh".to_owned(),
         Act::ClampedSilu => "silu, clamped".to_owned(),
     };
     let prep = |p: &HeadPrep| p.rope.as_ref().map(rope);

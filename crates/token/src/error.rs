@@ -120,6 +120,11 @@ pub enum Error {
     /// The file has no chat template.
     #[error("the file has no chat template (tokenizer.chat_template): it completes text, or give a template")]
     NoTemplate,
+    /// The file does not say how two texts are put to the model together.
+    #[error(
+        "the file does not say how a query and a document become one text (tokenizer.chat_template.rerank)"
+    )]
+    NoPair,
     /// The template is not Jinja.
     #[error("chat template, line {line}: {what}")]
     TemplateSyntax {

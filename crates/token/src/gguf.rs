@@ -9,7 +9,7 @@ use crate::rwkv::Rwkv;
 use crate::spec::{KEY_ADD_BOS, KEY_ADD_EOS, KEY_BOS, KEY_EOS, KEY_SCORES, KEY_SEP, KEY_TYPES};
 use crate::special::known_flags;
 use crate::spm::Spm;
-use crate::tokenizer::{Ends, Parts};
+use crate::tokenizer::{Ends, Pair, Parts};
 use crate::unigram::{Unigram, Unknown};
 use crate::vocab::{SPACE, SpecialIds, Spelling, Vocab};
 use crate::wordpiece::{WordPiece, cleaned};
@@ -107,8 +107,10 @@ pub(crate) fn build(mut spec: VocabSpec<'_>) -> Result<Parts, Error> {
         steps.push(Step::Seams(Seams::new(&vocab)));
     }
     let flags = known_flags(&vocab, spec.name.as_deref(), spec.architecture.as_deref(), spec.pre.as_deref());
+    let ends = ends(&spec, &way)?;
     Ok(Parts {
-        ends: ends(&spec, &way)?,
+        pair: pair(&mut spec, &way, &ends),
+        ends,
         model: model(&spec, &way, &vocab)?,
         vocab,
         normals: Normals::new(normals)?,
@@ -195,6 +197,26 @@ fn ends(spec: &VocabSpec<'_>, way: &Way) -> Result<Ends, Error> {
         (Some(false) | None, _) => vec![],
     };
     Ok(Ends { before, behind })
+}
+
+/// What the file says of two texts.
+fn pair(spec: &mut VocabSpec<'_>, way: &Way, ends: &Ends) -> Pair {
+    if let Some(template) = spec.pair_template.take() {
+        return Pair::Template(template);
+    }
+    let behind = match ends.behind.as_slice() {
+        [] => spec.sep.into_iter().collect(),
+        behind => behind.to_vec(),
+    };
+    if behind.is_empty() {
+        return Pair::Unknown;
+    }
+    let pre = spec.pre.as_deref().unwrap_or_default();
+    // Files of ModernBERT ask for a separator too, and mean the one that ends the first text.
+    let once = matches!(way, Way::WordPiece) || pre == "modern-bert";
+    let of_roberta = matches!(pre, "roberta-bpe" | "jina-v1-en" | "jina-v2-code");
+    let again = if !once && spec.add_sep.unwrap_or(of_roberta) { spec.sep } else { None };
+    Pair::Tokens { between: behind.iter().copied().chain(again).collect(), behind }
 }
 
 fn model(spec: &VocabSpec<'_>, way: &Way, vocab: &Vocab) -> Result<Model, Error> {

@@ -60,6 +60,10 @@ pub struct VocabSpec<'a> {
     pub strip_accents: Option<bool>,
     /// Jinja source.
     pub chat_template: Option<String>,
+    /// How a query and a document are put to a model that scores them: a text with `{query}` and `{document}` in it.
+    pub pair_template: Option<String>,
+    /// Whether the second of two texts has another separator before it, as RoBERTa has it.
+    pub add_sep: Option<bool>,
     /// `general.name`: llama.cpp knows by it which models' special tokens swallow the space behind them.
     pub name: Option<String>,
     /// `general.architecture`, for the same reason.
@@ -106,6 +110,8 @@ impl<'a> VocabSpec<'a> {
             lowercase: meta.bool("tokenizer.ggml.normalizer.lowercase")?,
             strip_accents: meta.bool("tokenizer.ggml.normalizer.strip_accents")?,
             chat_template: meta.str("tokenizer.chat_template")?.map(Into::into),
+            pair_template: meta.str("tokenizer.chat_template.rerank")?.map(Into::into),
+            add_sep: meta.bool("tokenizer.ggml.add_sep_token")?,
             name: meta.str("general.name")?.map(Into::into),
             architecture: meta.str("general.architecture")?.map(Into::into),
         })

@@ -62,6 +62,18 @@ pub(crate) struct Parts {
     /// Encoding puts a space before a text, which decoding takes away.
     pub begins_with_space: bool,
     pub template: Option<String>,
+    pub pair: Pair,
+}
+
+/// How two texts that are to be judged together become one.
+#[derive(Debug)]
+pub(crate) enum Pair {
+    /// By a text that has `{query}` and `{document}` in it.
+    Template(String),
+    /// By tokens between them and behind both; before both are those of a whole text.
+    Tokens { between: Vec<u32>, behind: Vec<u32> },
+    /// Nothing says.
+    Unknown,
 }
 
 /// The tokens around a whole text.
@@ -134,6 +146,32 @@ impl Tokenizer {
         let mut writer = Writer::new(&self.inner);
         writer.prompt(prompt)?;
         Ok(self.with_ends(writer.out, false))
+    }
+
+    /// Tokens of a query and a document as a model that scores them together reads them: by the file's template for it, or
+    /// with separators, as BERT and RoBERTa have them. What the two spell is text.
+    ///
+    /// # Errors
+    /// [`Error::NoPair`] where the file says neither, else as [`Tokenizer::encode`].
+    pub fn encode_pair(&self, query: &str, document: &str) -> Result<Vec<u32>, Error> {
+        let template = match &self.inner.parts.pair {
+            Pair::Unknown => return Err(Error::NoPair),
+            Pair::Template(template) => template,
+            Pair::Tokens { between, behind } => {
+                let mut ids = self.inner.parts.ends.before.clone();
+                ids.extend(self.encode(query, Special::AsText)?);
+                ids.extend(between);
+                ids.extend(self.encode(document, Special::AsText)?);
+                ids.extend(behind);
+                return Ok(ids);
+            }
+        };
+        let [mut query, mut document] = [query, document].map(serde_json::Value::from);
+        let marker = self.guard()?.mark(&mut [&mut query, &mut document]);
+        let filled = filled(template, &query, &document);
+        let mut writer = Writer::new(&self.inner);
+        writer.prompt(&Prompt { marked: filled, marker })?;
+        Ok(writer.out)
     }
 
     fn with_ends(&self, mut ids: Vec<u32>, whole: bool) -> Vec<u32> {
@@ -241,6 +279,20 @@ impl Tokenizer {
         let guard = Guard::new(&inner.parts.vocab)?;
         Ok(inner.guard.get_or_init(|| guard))
     }
+}
+
+/// A template with two texts in the places of their names; what the texts say of names stays.
+fn filled(template: &str, query: &serde_json::Value, document: &serde_json::Value) -> String {
+    let names = [("{query}", query), ("{document}", document)];
+    let (mut out, mut rest) = (String::new(), template);
+    loop {
+        let places = names.iter().filter_map(|(name, text)| Some((rest.find(name)?, name.len(), text)));
+        let Some((at, length, text)) = places.min_by_key(|(at, ..)| *at) else { break };
+        out.push_str(rest.get(..at).unwrap_or_default());
+        out.push_str(text.as_str().unwrap_or_default());
+        rest = rest.get(at + length..).unwrap_or_default();
+    }
+    out + rest
 }
 
 impl Parts {

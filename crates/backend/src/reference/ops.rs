@@ -230,6 +230,7 @@ pub(super) fn activate(x: f64, act: Act) -> f64 {
         Act::Relu => x.max(0.0),
         Act::Relu2 => x.max(0.0).powi(2),
         Act::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+        Act::Tanh => x.tanh(),
         Act::ClampedSilu => {
             let x = x.min(7.0);
             x / (1.0 + (-1.702 * x).exp())

@@ -70,6 +70,9 @@ pub fn run(args: &Args, json: bool) -> Result<(), Failure> {
             "the file does not say how rows become an embedding: give --pooling mean, last, cls or none";
         return Err(Failure::Call(what.into()));
     }
+    if engine.pooling() == Some(Pooling::Rank) {
+        return Err(Failure::Call("the model scores pairs of texts: cera rerank gives the scores".into()));
+    }
     let tokens = |input| input::tokens(input, || engine.tokenizer(), args.plain);
     let sequences = inputs.iter().map(tokens).collect::<Result<Vec<_>, _>>()?;
     let embeddings = engine.embed(&sequences, norm)?;

@@ -9,5 +9,6 @@ pub mod list;
 pub mod logits;
 pub mod plan;
 pub mod pull;
+pub mod rerank;
 pub mod run;
 pub mod tokenize;

@@ -94,8 +94,10 @@ fn every_flag_has_its_twin_in_the_environment() {
     bad(place.with_model(&["run", "-p", "x"]).env("CERA_TOP_P", "2"), 2, &["top_p"]);
 
     // What --help says of each flag names the twin.
-    for command in ["run", "chat", "inspect", "plan", "tokenize", "logits", "bench", "doctor", "pull", "list"]
-    {
+    for command in [
+        "run", "chat", "inspect", "plan", "tokenize", "logits", "embed", "rerank", "bench", "doctor", "pull",
+        "list",
+    ] {
         let help = good(&mut place.cera(&[command, "--help"])).out;
         let flags = help.split("\n      --").skip(1).chain(help.split("\n  -").skip(1));
         for flag in flags.map(|f| f.split("\n  -").next().unwrap().split("\n      --").next().unwrap()) {

@@ -128,6 +128,29 @@ fn the_processor_gives_the_same_answers() {
 }
 
 #[test]
+fn rerank_shows_documents_from_the_best_on() {
+    let place = Place::new(Text::None);
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../../conformance/fixtures/rerank/qwen3.gguf");
+    let file = place.file("documents", "the river\n\na stone\n");
+    let words = ["rerank", "-m", model, "-q", "water", "-d", "the sea", "-f", &file, "-c", "256", "--json"];
+    let out = good(&mut place.cera(&words)).out;
+    let ranked: Vec<_> = out.lines().map(crate::object).collect();
+    let scores: Vec<f64> = ranked.iter().map(|r| r["score"].as_f64().unwrap()).collect();
+    assert!(scores.len() == 3 && scores.is_sorted_by(|a, b| a >= b), "{scores:?}");
+    let documents = ["the sea", "the river", "a stone"];
+    for r in &ranked {
+        assert_eq!(r["document"], documents[r["index"].as_u64().unwrap() as usize]);
+    }
+    let out = good(place.cera(&words[..words.len() - 1]).args(["--top-n", "1"])).out;
+    let best = ranked[0]["document"].as_str().unwrap();
+    assert!(out.ends_with(&format!("\t{best}\n")) && out.lines().count() == 1, "{out}");
+
+    bad(&mut place.cera(&["rerank", "-m", model, "-q", "x"]), 2, &["--document"]);
+    bad(&mut place.cera(&["embed", "-m", model, "-p", "x"]), 2, &["cera rerank"]);
+    bad(place.with_model(&["rerank", "-q", "x", "-d", "y"]).args(REFERENCE), 1, &["cls.output.weight"]);
+}
+
+#[test]
 fn embed_gives_a_vector_a_text() {
     let place = Place::new(Text::Plain);
     let file = place.path("texts");

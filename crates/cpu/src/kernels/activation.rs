@@ -16,6 +16,7 @@ macro_rules! by_act {
             Act::Relu => by_act!(@ relu, $f, $body),
             Act::Relu2 => by_act!(@ relu2, $f, $body),
             Act::Sigmoid => by_act!(@ sigmoid, $f, $body),
+            Act::Tanh => by_act!(@ tanh, $f, $body),
             Act::ClampedSilu => by_act!(@ clamped_silu, $f, $body),
         }
     };

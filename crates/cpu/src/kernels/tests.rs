@@ -377,11 +377,12 @@ fn activation(act: Act, x: f64) -> f64 {
         Act::Relu => x.max(0.0),
         Act::Relu2 => x.max(0.0).powi(2),
         Act::Sigmoid => 1.0 / (1.0 + (-x).exp()),
+        Act::Tanh => x.tanh(),
         Act::ClampedSilu => x.min(7.0) / (1.0 + (-1.702 * x.min(7.0)).exp()),
     }
 }
 
-const ACTS: [Act; 8] = [
+const ACTS: [Act; 9] = [
     Act::Silu,
     Act::GeluTanh,
     Act::GeluErf,
@@ -389,6 +390,7 @@ const ACTS: [Act; 8] = [
     Act::Relu,
     Act::Relu2,
     Act::Sigmoid,
+    Act::Tanh,
     Act::ClampedSilu,
 ];
 

@@ -18,7 +18,7 @@ use crate::bpe::{self, Bpe};
 use crate::known::KnownTexts;
 use crate::model::Model;
 use crate::normal::Normals;
-use crate::tokenizer::Parts;
+use crate::tokenizer::{Pair, Parts};
 use crate::unigram::{Unigram, Unknown};
 use crate::vocab::{Spelling, Vocab};
 use crate::wordpiece::WordPiece;
@@ -157,6 +157,7 @@ pub(crate) fn build(files: &HfFiles<'_>) -> Result<Parts, Error> {
         flags: tokens.flags,
         begins_with_space: decoder.strips_space,
         template: roles.template,
+        pair: Pair::Unknown,
     })
 }
 
