@@ -43,13 +43,16 @@ pub struct ModelArgs {
     /// Split text as this pre-tokenizer does, in place of the one that the file names.
     #[arg(long, env = "CERA_PRE", value_name = "NAME")]
     pub pre: Option<String>,
+    /// Quantize the model to this mix of types while it is loaded, such as q4_k_m; for folders and files of floats.
+    #[arg(long, env = "CERA_QUANT", value_name = "MIX")]
+    pub quant: Option<cera::Mix>,
 }
 
 impl ModelArgs {
     /// All but the model itself, in the words that another process takes.
     pub fn words(&self) -> Vec<String> {
         let ModelArgs { model: _, device, threads, cpu_tier, context, chunk, pre, .. } = self;
-        let ModelArgs { cache_type, cache_type_k, cache_type_v, .. } = self;
+        let ModelArgs { cache_type, cache_type_k, cache_type_v, quant, .. } = self;
         let number = |n: &Option<NonZeroUsize>| n.map(|n| n.to_string());
         let flags = [
             ("--device", value_name(device)),
@@ -61,6 +64,7 @@ impl ModelArgs {
             ("--cache-type-k", cache_type_k.as_ref().and_then(value_name)),
             ("--cache-type-v", cache_type_v.as_ref().and_then(value_name)),
             ("--pre", pre.clone()),
+            ("--quant", quant.map(|mix| mix.to_string())),
         ];
         let words = flags.into_iter().filter_map(|(flag, value)| Some([flag.to_owned(), value?]));
         words.flatten().collect()

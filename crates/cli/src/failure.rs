@@ -73,6 +73,12 @@ impl From<cera::Error> for Failure {
             cera::Error::Arch(_) | cera::Error::Backend(cera_backend::Error::Unsupported { .. }) => {
                 "`cera inspect` shows what the file holds; the README lists what runs."
             }
+            cera::Error::Folder(cera_convert::Error::Again { .. }) => {
+                "Begin with a file or folder that is not quantized yet."
+            }
+            cera::Error::Folder(cera_convert::Error::Blind { .. }) => {
+                "Take a larger mix, or write a file with `cera quantize --imatrix`."
+            }
             _ => return Failure::new(error),
         };
         Failure::with_next(error, next)

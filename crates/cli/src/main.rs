@@ -46,6 +46,7 @@ enum Command {
     Rerank(commands::rerank::Args),
     Bench(commands::bench::Args),
     Doctor(commands::doctor::Args),
+    Quantize(commands::quantize::Args),
     Pull(commands::pull::Args),
     List(commands::list::Args),
 }
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
         Command::Rerank(args) => commands::rerank::run(&args, json),
         Command::Bench(args) => commands::bench::run(&args, json),
         Command::Doctor(args) => commands::doctor::run(&args, json),
+        Command::Quantize(args) => commands::quantize::run(&args, json),
         Command::Pull(args) => commands::pull::run(&args, json),
         Command::List(args) => commands::list::run(&args, json),
     });

@@ -2,10 +2,10 @@
 
 use std::fmt::Display;
 use std::num::NonZeroUsize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use cera::{Engine, Options};
+use cera::{Engine, Options, Recipe, Source};
 use cera_backend::{Backend, KvType, KvTypes, Reference};
 use cera_cpu::Cpu;
 use cera_hub::Hub;
@@ -19,6 +19,15 @@ use crate::progress;
 pub fn file(model: &str) -> Result<PathBuf, Failure> {
     let hub = Hub::from_env().map_err(Failure::new)?;
     hub.fetch(model, &mut Download { bar: None }).map_err(Failure::new)
+}
+
+/// An open model, with its matrices as the flags want them.
+pub fn open(path: &Path, args: &ModelArgs) -> Result<Source, Failure> {
+    let source = Source::open(path).map_err(cera::Error::from)?;
+    match args.quant {
+        None => Ok(source),
+        Some(mix) => Ok(source.quantized(Recipe::new(mix)).map_err(cera::Error::from)?.0),
+    }
 }
 
 /// A backend, and how it will run.
@@ -66,6 +75,7 @@ pub fn options(args: &ModelArgs) -> Options<'_> {
         },
         max_rows: args.chunk.map_or(cera::DEFAULT_MAX_ROWS, usize::from),
         pre: args.pre.as_deref(),
+        quantize: args.quant,
         ..Options::default()
     }
 }

@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use cera_gguf::shown;
+use cera_quant::Type;
 
 /// Why a model cannot be read or translated. Names are shown as [`cera_gguf::shown`] does.
 #[derive(Debug, thiserror::Error)]
@@ -97,6 +98,43 @@ pub enum Error {
         /// The class.
         class: &'static str,
     },
+    /// A mix of types that is not known here.
+    #[error("{found:?} is no mix of types; known are {known}")]
+    Mix {
+        /// What was asked for.
+        found: String,
+        /// Those that are.
+        known: String,
+    },
+    /// A tensor that is quantized already.
+    #[error("tensor {} is of {from} already, and quantizing it again to {to} would lose more than quantizing the original", shown(.tensor))]
+    Again {
+        /// The tensor.
+        tensor: String,
+        /// Its type.
+        from: Type,
+        /// The type that it was to have.
+        to: Type,
+    },
+    /// A tensor that was to have a type which is of no use without importances.
+    #[error("tensor {} cannot become {ty} without importances: so few bits must go where they count", shown(.tensor))]
+    Blind {
+        /// The tensor.
+        tensor: String,
+        /// The type that it was to have.
+        ty: Type,
+    },
+    /// A file that is no importance matrix, or none of this model.
+    #[error("{file}: {what}")]
+    Importances {
+        /// The file.
+        file: String,
+        /// What is wrong.
+        what: String,
+    },
+    /// Whoever watched the progress asked for an end.
+    #[error("it was broken off")]
+    Stopped,
 }
 
 impl Error {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use cera_gguf::{Checkpoint, Gguf, Metadata};
 use cera_token::Tokenizer;
 
-use crate::{Error, Floats, Folder, texts};
+use crate::{Error, Floats, Folder, Notes, Quantized, Recipe, texts};
 
 /// Keys, tensors and tokenizer of a model.
 pub struct Source {
@@ -28,6 +28,16 @@ impl Source {
             return Ok(Folder::open(path, Floats::Stored)?.into());
         }
         Ok(Gguf::open(path)?.into())
+    }
+
+    /// The same with its matrices in other types, encoded when they are asked for; and what came otherwise than the recipe says.
+    ///
+    /// # Errors
+    /// As [`Quantized::new`].
+    pub fn quantized(self, recipe: Recipe) -> Result<(Self, Notes), Error> {
+        let model = Quantized::new(self.checkpoint, recipe)?;
+        let notes = model.notes().clone();
+        Ok((Self { checkpoint: Box::new(model), ..self }, notes))
     }
 
     /// Its keys and tensors.

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use cera_arch::{Pooling, Purpose};
 use cera_backend::{BLOCK, Backend, KvShape, KvTypes, Loaded, Rows, SampleRow, SeqRows, StepOutput, Weights};
-use cera_convert::Source;
+use cera_convert::{Mix, Recipe, Source};
 use cera_gguf::Metadata;
 use cera_plan::Plan;
 use cera_token::Tokenizer;
@@ -43,6 +43,8 @@ pub struct Options<'a> {
     pub text: bool,
     /// The pre-tokenizer's name, in place of the one that the file gives.
     pub pre: Option<&'a str>,
+    /// Quantize the model's matrices while they are loaded. A model that is quantized already is refused then.
+    pub quantize: Option<Mix>,
     /// Load for embeddings of this kind. `None`: for what the file says it is for.
     pub pooling: Option<Pooling>,
     /// Where to keep beginnings of sequences between runs; [`Engine::keep`] and [`Engine::reuse`] use it. Its check of the
@@ -62,6 +64,7 @@ impl Default for Options<'_> {
             cache: KvTypes::default(),
             text: true,
             pre: None,
+            quantize: None,
             pooling: None,
             disk: None,
             progress: None,
@@ -134,6 +137,10 @@ impl Engine {
         options: &Options<'_>,
     ) -> Result<Self, Error> {
         let start = Instant::now();
+        let source = match options.quantize {
+            Some(mix) => source.quantized(Recipe::new(mix))?.0,
+            None => source,
+        };
         let positions = Some(options.context.unwrap_or(DEFAULT_CONTEXT));
         let purpose = Purpose { pooling: options.pooling, positions };
         let model = cera_arch::build_for(source.checkpoint(), &purpose)?;

@@ -46,7 +46,7 @@ mod stop;
 mod weights;
 
 pub use cera_arch::Pooling;
-pub use cera_convert::{Source, tokenizer};
+pub use cera_convert::{Importances, Mix, Notes, Recipe, Source, save, tokenizer};
 pub use conversation::Conversation;
 pub use disk::{DiskOptions, DiskStats};
 pub use embed::Norm;

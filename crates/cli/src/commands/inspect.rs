@@ -20,10 +20,16 @@ pub struct Args {
 }
 
 /// How much of a file is of one type.
-struct Share {
+pub struct Share {
     ty: Type,
     tensors: usize,
     bytes: u64,
+}
+
+impl Share {
+    pub fn json(&self) -> serde_json::Value {
+        json!({ "type": self.ty.name(), "tensors": self.tensors, "bytes": self.bytes })
+    }
 }
 
 /// Runs the command.
@@ -36,13 +42,12 @@ pub fn run(args: &Args, json: bool) -> Result<(), Failure> {
     if json {
         let metadata: Map<_, _> = file.metadata().iter().map(|(k, v)| (k.to_string(), to_json(v))).collect();
         let tensor = |t: &TensorInfo| json!({ "name": t.name, "type": t.ty.name(), "dims": t.dims, "offset": t.offset, "bytes": t.bytes });
-        let share = |s: &Share| json!({ "type": s.ty.name(), "tensors": s.tensors, "bytes": s.bytes });
         let object = json!({
             "path": path,
             "bytes": source.stored_bytes(),
             "version": source.version(),
             "metadata": metadata,
-            "types": mix.iter().map(share).collect::<Vec<_>>(),
+            "types": mix.iter().map(Share::json).collect::<Vec<_>>(),
             "tensors": file.tensors().iter().map(tensor).collect::<Vec<_>>(),
         });
         writeln!(out, "{object}")?;
@@ -80,12 +85,12 @@ fn text(out: &mut impl Write, path: &str, source: &Source, mix: &[Share]) -> io:
     Ok(())
 }
 
-fn megabytes(bytes: u64) -> String {
+pub fn megabytes(bytes: u64) -> String {
     format!("{:.2} MB", bytes as f64 / 1e6)
 }
 
 /// The types of the tensors, the one with most bytes first.
-fn mix(tensors: &[TensorInfo]) -> Vec<Share> {
+pub fn mix(tensors: &[TensorInfo]) -> Vec<Share> {
     let mut shares: HashMap<Type, Share> = HashMap::new();
     for t in tensors {
         let share = shares.entry(t.ty).or_insert(Share { ty: t.ty, tensors: 0, bytes: 0 });

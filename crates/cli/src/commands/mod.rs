@@ -9,6 +9,7 @@ pub mod list;
 pub mod logits;
 pub mod plan;
 pub mod pull;
+pub mod quantize;
 pub mod rerank;
 pub mod run;
 pub mod tokenize;

@@ -4,7 +4,6 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
-use cera::Source;
 use cera_plan::{Op, show};
 use clap::builder::FalseyValueParser;
 use serde_json::json;
@@ -34,7 +33,7 @@ struct Verdict {
 pub fn run(args: &Args, json: bool) -> Result<(), Failure> {
     let backend = model::backend(&args.model)?.backend;
     let path = model::file(&args.model.model)?;
-    let source = Source::open(&path).map_err(cera::Error::from)?;
+    let source = model::open(&path, &args.model)?;
     let model = cera_arch::build(source.checkpoint()).map_err(cera::Error::from)?;
     let base_ops = model.plan.ops.len();
 

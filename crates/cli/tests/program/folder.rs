@@ -10,7 +10,7 @@ use crate::tiny::Text;
 use crate::{Place, bad, good, object, text};
 
 /// A folder of the fixtures, written beside the place's model.
-fn folder(place: &Place, name: &str) -> PathBuf {
+pub fn folder(place: &Place, name: &str) -> PathBuf {
     let folder = place.path(name);
     fs::create_dir_all(&folder).unwrap();
     FolderFixture::read(name).unwrap().write(&folder).unwrap();

@@ -10,6 +10,7 @@ mod doctor;
 mod files;
 mod folder;
 mod interrupt;
+mod quantize;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};

@@ -14,7 +14,7 @@ use std::io::{self, Write};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 
-use cera::{Engine, Options, Source};
+use cera::{Engine, Options};
 use cera_cpu::Machine;
 use clap::builder::FalseyValueParser;
 
@@ -101,7 +101,7 @@ pub fn run(args: &Args, json: bool) -> Result<(), Failure> {
     check(args, &depths)?;
     let peers = Peers::new(args)?;
     let path = model::file(&args.model.model)?;
-    let source = Source::open(&path).map_err(cera::Error::from)?;
+    let source = model::open(&path, &args.model)?;
     let file = source.checkpoint();
     let backend = model::backend(&args.model)?;
     let model = cera_arch::build(file).map_err(cera::Error::from)?;
@@ -191,6 +191,9 @@ fn check(args: &Args, depths: &[Vec<Case>]) -> Result<(), Failure> {
     }
     if args.against_name.is_some() && args.against.is_none() && args.against_batched.is_none() {
         return call("--against-name needs --against or --against-batched".into());
+    }
+    if args.model.quant.is_some() && (args.against.is_some() || args.against_batched.is_some()) {
+        return call("--quant cannot be compared: the other engine would run the file as it is".into());
     }
     let chunk = model::options(&args.model).max_rows;
     if several > chunk {
