@@ -6,6 +6,7 @@ mod cross;
 mod fetch;
 mod fuzz;
 mod models;
+mod ptx;
 mod test;
 mod tidy;
 mod vocabs;
@@ -19,6 +20,7 @@ usage: cargo xtask tidy                    check the agreements that no compiler
                                            llama.cpp's vocabularies: vocabs
        cargo xtask test [-- ARGS]          fetch the test models, then run every test; ARGS go to cargo test
        cargo xtask fuzz [TARGET] [SECONDS] run the fuzz targets, 600 seconds each
+       cargo xtask ptx                     compile the GPU kernels for NVIDIA's GPUs, with clang 19
        cargo xtask cross                   test on emulated 64-bit ARM, type check for a Mac; as root installs Debian's packages";
 
 fn main() -> ExitCode {
@@ -29,6 +31,7 @@ fn main() -> ExitCode {
         ["fetch", names @ ..] if !names.is_empty() => fetch::run(names),
         ["test", rest @ ..] => test::run(root(), rest),
         ["fuzz", rest @ ..] => fuzz::run(root(), rest),
+        ["ptx"] => ptx::run(root()),
         ["cross"] => cross::run(root()),
         _ => {
             eprintln!("{USAGE}");

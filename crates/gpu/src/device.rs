@@ -67,11 +67,13 @@ pub trait Device: Send {
     fn memory(&self) -> Result<Memory, Error>;
     /// Takes memory, which holds anything. `what` is for the error. Begins at a multiple of 256 bytes, or at least of 16.
     fn buffer(&mut self, bytes: usize, what: &'static str) -> Result<Buffer, Error>;
+    /// Gives memory back once all that was launched is done with it.
+    fn release(&mut self, buffer: Buffer) -> Result<(), Error>;
     /// Copies bytes to the device.
     fn write(&mut self, at: Place, bytes: &[u8]) -> Result<(), Error>;
     /// Waits for all that was launched, and copies bytes from the device.
     fn read(&mut self, at: Place, bytes: &mut [u8]) -> Result<(), Error>;
-    /// Makes a kernel ready, by its host name.
+    /// Makes a kernel ready, by its host name; again the same for the same name.
     fn pipeline(&mut self, name: &str) -> Result<Pipeline, Error>;
     /// Launches.
     fn run(&mut self, list: &[Dispatch]) -> Result<(), Error>;
@@ -79,4 +81,6 @@ pub trait Device: Send {
     fn record(&mut self, list: Vec<Dispatch>) -> Result<Recording, Error>;
     /// Launches a list that was kept.
     fn replay(&mut self, recording: Recording) -> Result<(), Error>;
+    /// Lets go of a list.
+    fn forget(&mut self, recording: Recording) -> Result<(), Error>;
 }

@@ -44,6 +44,11 @@ impl Compiler {
         &self.clang
     }
 
+    /// Where it leaves what it made.
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// Compiles MSL. `name` is for messages and the library's file.
     ///
     /// # Errors

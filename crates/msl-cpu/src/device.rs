@@ -19,7 +19,9 @@ pub struct MslCpu {
     libraries: HashMap<&'static str, Library>,
     /// By [`Pipeline`]: which library, which of its kernels.
     pipelines: Vec<(&'static str, usize)>,
-    buffers: Vec<Guarded>,
+    names: HashMap<String, Pipeline>,
+    /// By [`Buffer`]; those given back are empty, and their numbers are taken again.
+    buffers: Vec<Option<Guarded>>,
     recordings: Vec<Vec<Dispatch>>,
     seed: u64,
 }
@@ -31,6 +33,7 @@ impl MslCpu {
             compiler,
             libraries: HashMap::new(),
             pipelines: Vec::new(),
+            names: HashMap::new(),
             buffers: Vec::new(),
             recordings: Vec::new(),
             seed,
@@ -38,7 +41,7 @@ impl MslCpu {
     }
 
     fn buffer_of(&mut self, at: Place, bytes: usize) -> Result<&mut Guarded, GpuError> {
-        let buffer = self.buffers.get_mut(at.buffer.0 as usize);
+        let buffer = self.buffers.get_mut(at.buffer.0 as usize).and_then(Option::as_mut);
         let buffer = buffer.ok_or_else(|| failed(format!("there is no buffer {}", at.buffer.0)))?;
         match at.offset.checked_add(bytes).filter(|&end| end <= buffer.size()) {
             Some(_) => Ok(buffer),
@@ -64,7 +67,7 @@ impl MslCpu {
         // SAFETY: `run` compares the number of buffers with the kernel's, and each ends on a page that faults.
         let run = unsafe { library.run(kernel, &pointers, d.groups, d.threads, self.seed) };
         run.map_err(|e| failed(e.to_string()))?;
-        let own = d.buffers.iter().filter_map(|p| self.buffers.get(p.buffer.0 as usize));
+        let own = d.buffers.iter().filter_map(|p| self.buffers.get(p.buffer.0 as usize)?.as_ref());
         if own.chain([&params]).any(|b| !b.intact()) {
             let name = library.kernels().get(kernel).map_or("?", |k| &k.name);
             return Err(failed(format!("kernel {name}: wrote beside a buffer")));
@@ -93,7 +96,7 @@ impl Device for MslCpu {
     }
 
     fn memory(&self) -> Result<Memory, GpuError> {
-        let used: u64 = self.buffers.iter().map(|b| b.size() as u64).sum();
+        let used: u64 = self.buffers.iter().flatten().map(|b| b.size() as u64).sum();
         Ok(Memory { total: MEMORY, free: MEMORY.saturating_sub(used) })
     }
 
@@ -102,8 +105,21 @@ impl Device for MslCpu {
             return Err(GpuError::Memory { what, bytes });
         }
         let memory = Guarded::new(bytes).map_err(|_| GpuError::Memory { what, bytes })?;
-        self.buffers.push(memory);
-        Ok(Buffer(self.buffers.len() as u32 - 1))
+        let free = self.buffers.iter().position(Option::is_none);
+        let at = free.unwrap_or(self.buffers.len());
+        match self.buffers.get_mut(at) {
+            Some(place) => *place = Some(memory),
+            None => self.buffers.push(Some(memory)),
+        }
+        Ok(Buffer(at as u32))
+    }
+
+    fn release(&mut self, buffer: Buffer) -> Result<(), GpuError> {
+        self.buffer_of(buffer.at(0), 0)?;
+        if let Some(place) = self.buffers.get_mut(buffer.0 as usize) {
+            *place = None;
+        }
+        Ok(())
     }
 
     fn write(&mut self, at: Place, bytes: &[u8]) -> Result<(), GpuError> {
@@ -117,6 +133,9 @@ impl Device for MslCpu {
     }
 
     fn pipeline(&mut self, name: &str) -> Result<Pipeline, GpuError> {
+        if let Some(&known) = self.names.get(name) {
+            return Ok(known);
+        }
         let file = kernels::file_of(name).ok_or_else(|| GpuError::NoKernel(name.to_owned()))?;
         if !self.libraries.contains_key(file.name) {
             let library = self.compiler.compile(file.name, &file.source())?;
@@ -126,7 +145,9 @@ impl Device for MslCpu {
         let kernel = kernels.iter().position(|k| k.name == name);
         let kernel = kernel.ok_or_else(|| GpuError::NoKernel(name.to_owned()))?;
         self.pipelines.push((file.name, kernel));
-        Ok(Pipeline(self.pipelines.len() as u32 - 1))
+        let pipeline = Pipeline(self.pipelines.len() as u32 - 1);
+        self.names.insert(name.to_owned(), pipeline);
+        Ok(pipeline)
     }
 
     fn run(&mut self, list: &[Dispatch]) -> Result<(), GpuError> {
@@ -148,5 +169,12 @@ impl Device for MslCpu {
             *place = list;
         }
         run
+    }
+
+    fn forget(&mut self, recording: Recording) -> Result<(), GpuError> {
+        if let Some(list) = self.recordings.get_mut(recording.0 as usize) {
+            *list = Vec::new();
+        }
+        Ok(())
     }
 }

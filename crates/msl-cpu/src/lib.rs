@@ -7,13 +7,14 @@
 //! nothing wrote is NaN, and the order in which threads run between barriers follows a seed, so that a race changes results.
 //! Pointers of one address space do not convert to another, which is the compiler's own check.
 //!
-//! The same lowering makes PTX: [`Target::Nvptx`].
+//! The same lowering makes PTX: [`Target::Nvptx`], [`Compiler::ptx`].
 
 mod compile;
 mod device;
 mod error;
 mod lower;
 mod memory;
+mod ptx;
 mod tokens;
 
 pub use compile::{Compiler, Library, SHIM};
@@ -21,3 +22,4 @@ pub use device::MslCpu;
 pub use error::Error;
 pub use lower::{Binding, Kernel, Target, entry_name, lower};
 pub use memory::Guarded;
+pub use ptx::PROCESSOR;
