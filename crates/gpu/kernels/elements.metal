@@ -6,7 +6,7 @@ struct UnaryParams {
     float by;
 };
 
-enum { SILU = 0, GELU_TANH, GELU_ERF, GELU_QUICK, RELU, RELU_2, SIGMOID, CLAMPED_SILU, SCALE, SOFTCAP };
+enum { SILU = 0, GELU_TANH, GELU_ERF, GELU_QUICK, RELU, RELU_2, SIGMOID, CLAMPED_SILU, TANH, SCALE, SOFTCAP };
 enum { ADD = 16, MUL = 17 };
 
 static inline float sigmoid_of(float x) { return 1.0f / (1.0f + precise::exp(-x)); }
@@ -31,6 +31,7 @@ static inline float activated(float x, uint op) {
         case RELU: return max(x, 0.0f);
         case RELU_2: return max(x, 0.0f) * max(x, 0.0f);
         case SIGMOID: return sigmoid_of(x);
+        case TANH: return precise::tanh(x);
         default: return min(x, 7.0f) * sigmoid_of(1.702f * min(x, 7.0f));
     }
 }

@@ -50,6 +50,7 @@ fn number(act: Act) -> u32 {
         Act::Relu2 => 5,
         Act::Sigmoid => 6,
         Act::ClampedSilu => 7,
+        Act::Tanh => 8,
     }
 }
 
@@ -66,8 +67,8 @@ pub fn unary(
 ) -> Result<Dispatch, Error> {
     let (op, by) = match op {
         Unary::Act(act) => (number(act), 0.0),
-        Unary::Scale(by) => (8, by),
-        Unary::Softcap(cap) => (9, cap),
+        Unary::Scale(by) => (9, by),
+        Unary::Softcap(cap) => (10, cap),
     };
     for_each(device, "unary", &[x, out], &UnaryParams { count, op, by }, count)
 }
