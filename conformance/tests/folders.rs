@@ -12,12 +12,8 @@ use cera_quant::Type;
 use libtest_mimic::{Arguments, Trial};
 use sha2::{Digest, Sha256};
 
-/// Keys that say where a model comes from, those of the tokenizer, which a folder has in files of its own, and those
-/// that only a file has.
-fn is_of_file(key: &str) -> bool {
-    let general = key.starts_with("general.") && key != "general.architecture";
-    general || key.starts_with("tokenizer.")
-}
+/// Of the tokenizer, what is long: the record of each folder leaves it out, since all have the same.
+const LONG: [&str; 3] = ["tokenizer.ggml.tokens", "tokenizer.ggml.merges", "tokenizer.ggml.token_type"];
 
 /// A value as the record has it.
 fn shown(value: &Value) -> serde_json::Value {
@@ -26,6 +22,7 @@ fn shown(value: &Value) -> serde_json::Value {
             match value {
                 $(Value::$variant(v) => serde_json::json!(v),)*
                 Value::Array(Array::Bool(v)) => serde_json::json!(v),
+                Value::Array(Array::String(v)) => serde_json::json!(v),
                 Value::Array(Array::I32(v)) => serde_json::json!(v),
                 Value::Array(Array::U32(v)) => serde_json::json!(v),
                 Value::Array(Array::F32(v)) => serde_json::json!(v),
@@ -43,12 +40,23 @@ fn open(name: &str) -> (FolderFixture, tempfile::TempDir) {
     (fixture, folder)
 }
 
+/// The name of the tokenizer's pre-tokenizer, which its ids do not lead to: it is made for these folders.
+const PRE: &str = "qwen2";
+
 /// Keys and tensors are the converter's: names, types, sizes and every byte.
 fn converted(name: &str) {
-    let (fixture, path) = open(name);
-    let folder = Folder::open(path.path(), Floats::Stored).unwrap();
+    let fixture = FolderFixture::read(name).unwrap();
+    let place = tempfile::tempdir().unwrap();
+    // The converter names the file after the folder.
+    let path = place.path().join(format!("tiny-{name}"));
+    fs::create_dir(&path).unwrap();
+    fixture.write(&path).unwrap();
+    let folder = Folder::open(&path, Floats::Stored).unwrap();
+    let error = Folder::open(&path, Floats::Stored).unwrap().for_file(None).err().unwrap();
+    assert!(matches!(error, cera_convert::Error::Pre { .. }), "{error}");
+    let folder = folder.for_file(Some(PRE)).unwrap();
     let keys = folder.metadata();
-    for (key, value) in keys.iter().filter(|(key, _)| !is_of_file(key)) {
+    for (key, value) in keys.iter().filter(|(key, _)| !LONG.contains(key)) {
         let found = fixture
             .gguf
             .keys
@@ -63,8 +71,14 @@ fn converted(name: &str) {
         };
         assert!(same, "{name}: {key} is {value}, not {}", found["value"]);
     }
-    let missing = fixture.gguf.keys.keys().find(|key| !is_of_file(key) && keys.get(key).is_none());
+    let missing = fixture.gguf.keys.keys().find(|key| keys.get(key).is_none());
     assert_eq!(missing, None, "{name}");
+    // The long keys are those of the tiny models' files, which have the same tokenizer.
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/llama.gguf");
+    let file = cera_gguf::Gguf::open(file).unwrap();
+    for key in LONG {
+        assert!(keys.get(key).is_some() && keys.get(key) == file.metadata().get(key), "{name}: {key}");
+    }
 
     let own: BTreeSet<&str> = folder.tensors().iter().map(|t| t.name.as_str()).collect();
     let theirs: BTreeSet<&str> = fixture.gguf.tensors.keys().map(String::as_str).collect();
@@ -120,11 +134,109 @@ fn tokenized() {
     assert!(error.contains("tokenizer.json"), "{error}");
 }
 
+/// Keys of tokenizers of other forms are the converter's, and a file of them gives the folder's ids.
+fn vocabulary(name: &str) {
+    let (_, folder) = open("llama");
+    let folder = folder.path();
+    for file in ["tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json"] {
+        fs::remove_file(folder.join(file)).unwrap();
+    }
+    let config = fs::read_to_string(folder.join("config.json")).unwrap();
+    let mut config: serde_json::Value = serde_json::from_str(&config).unwrap();
+    config["eos_token_id"] = serde_json::json!([2, 5]);
+    config["pad_token_id"] = serde_json::Value::Null;
+    fs::write(folder.join("config.json"), config.to_string()).unwrap();
+    let files = vocabularies().join(name);
+    let mut expected = None;
+    for entry in fs::read_dir(files).unwrap() {
+        let path = entry.unwrap().path();
+        if path.ends_with("keys.json") {
+            expected = Some(fs::read_to_string(path).unwrap());
+            continue;
+        }
+        fs::copy(&path, folder.join(path.file_name().unwrap())).unwrap();
+    }
+    let source = Source::open(folder).unwrap();
+    let own = source.tokenizer(None).unwrap().unwrap();
+    let pre = Some(PRE).filter(|_| !folder.join("tokenizer.model").exists());
+    let made = Folder::open(folder, Floats::Stored).unwrap().for_file(pre).unwrap();
+    let keys = made.metadata();
+    let file = cera_token::Tokenizer::from_gguf(keys, None).unwrap();
+    let special = cera_token::Special::AsText;
+    for text in TEXTS {
+        let ids = file.encode(text, special).unwrap();
+        assert_eq!(ids, own.encode(text, special).unwrap(), "{name}: {text:?}");
+        assert_eq!(file.decode(&ids, cera_token::Shown::Text).unwrap(), text, "{name}");
+    }
+    // Pieces of the user's are like others to the converter, and tokens of their own in tokenizer.json.
+    if !name.starts_with("pieces") {
+        let text = "the<user> of </s> it";
+        assert_eq!(file.encode(text, special).unwrap(), own.encode(text, special).unwrap(), "{name}");
+    }
+    let Some(expected) = expected else { return };
+    let expected: serde_json::Map<String, serde_json::Value> = serde_json::from_str(&expected).unwrap();
+    let own: BTreeSet<&str> =
+        keys.iter().map(|(key, _)| key).filter(|key| key.starts_with("tokenizer.")).collect();
+    assert_eq!(own, expected.keys().map(String::as_str).collect(), "{name}");
+    for (key, value) in &expected {
+        let found = keys.get(key).unwrap();
+        let same = match found {
+            Value::Array(Array::F32(scores)) => {
+                let theirs = value.as_array().unwrap().iter().map(|v| v.as_f64().unwrap() as f32);
+                theirs.eq(scores.iter().copied())
+            }
+            found => shown(found) == *value,
+        };
+        assert!(same, "{name}: {key} is {found}, not {value}");
+    }
+}
+
+const TEXTS: [&str; 2] = ["The engine counted the rivers: values[i] += 42;", "a  b\n\n größer 東京"];
+
+fn vocabularies() -> std::path::PathBuf {
+    concat!(env!("CARGO_MANIFEST_DIR"), "/fixtures/folders/vocabularies").into()
+}
+
+/// What a folder's tokenizer cannot be written for is refused by name.
+fn refused() {
+    let (_, folder) = open("llama");
+    let folder = folder.path();
+    let error =
+        || Folder::open(folder, Floats::Stored).unwrap().for_file(Some(PRE)).err().unwrap().to_string();
+    let wrong = Folder::open(folder, Floats::Stored).unwrap().for_file(Some("no-such")).err().unwrap();
+    assert!(wrong.to_string().contains("no-such"), "{wrong}");
+    // A tokenizer that cuts text into characters.
+    let path = folder.join("tokenizer.json");
+    let mut json: serde_json::Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+    json["pre_tokenizer"]["pretokenizers"][0]["pattern"]["Regex"] = ".".into();
+    fs::write(&path, json.to_string()).unwrap();
+    assert!(error().contains(PRE) && error().contains("would not give the ids"), "{}", error());
+    fs::write(folder.join("tokenizer.model"), b"no vocabulary").unwrap();
+    assert!(error().contains("tokenizer.model"), "{}", error());
+    fs::remove_file(folder.join("tokenizer.model")).unwrap();
+    fs::remove_file(folder.join("tokenizer.json")).unwrap();
+    assert!(error().contains("neither tokenizer.json nor tokenizer.model"), "{}", error());
+    assert!(Source::open(folder).unwrap().tokenizer(None).unwrap().is_none());
+}
+
 fn main() {
-    let mut trials = vec![Trial::test("tokenizer", || {
-        tokenized();
-        Ok(())
-    })];
+    let mut trials = vec![
+        Trial::test("tokenizer", || {
+            tokenized();
+            Ok(())
+        }),
+        Trial::test("refused", || {
+            refused();
+            Ok(())
+        }),
+    ];
+    for entry in fs::read_dir(vocabularies()).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        trials.push(Trial::test(format!("{name}::vocabulary"), move || {
+            vocabulary(&name);
+            Ok(())
+        }));
+    }
     for name in FolderFixture::names().unwrap() {
         let own = name.clone();
         trials.push(Trial::test(format!("{name}::converted"), move || {

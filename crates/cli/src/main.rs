@@ -12,6 +12,7 @@ mod failure;
 mod input;
 mod interrupt;
 mod model;
+mod output;
 mod progress;
 mod sampling;
 
@@ -47,6 +48,7 @@ enum Command {
     Bench(commands::bench::Args),
     Doctor(commands::doctor::Args),
     Quantize(commands::quantize::Args),
+    Convert(commands::convert::Args),
     Pull(commands::pull::Args),
     List(commands::list::Args),
 }
@@ -66,6 +68,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => commands::bench::run(&args, json),
         Command::Doctor(args) => commands::doctor::run(&args, json),
         Command::Quantize(args) => commands::quantize::run(&args, json),
+        Command::Convert(args) => commands::convert::run(&args, json),
         Command::Pull(args) => commands::pull::run(&args, json),
         Command::List(args) => commands::list::run(&args, json),
     });

@@ -132,6 +132,32 @@ pub enum Error {
         /// What is wrong.
         what: String,
     },
+    /// `tokenizer.model` is not one that can be used.
+    #[error("tokenizer.model: {what}")]
+    Pieces {
+        /// What is in the way.
+        what: &'static str,
+    },
+    /// A pre-tokenizer that no name is known of.
+    #[error("the ids of the tokenizer lead to no pre-tokenizer that GGUF files name (their hash is {hash})")]
+    Pre {
+        /// SHA-256 of the ids of a text.
+        hash: String,
+    },
+    /// A GGUF file's tokenizer would not be that of the folder.
+    #[error(
+        "a GGUF file with the pre-tokenizer {pre:?} would not give the ids that the folder's tokenizer gives"
+    )]
+    Differs {
+        /// The pre-tokenizer's name.
+        pre: String,
+    },
+    /// A folder that was to become a file, and has no tokenizer that a file could have.
+    #[error("{path:?} has neither tokenizer.json nor tokenizer.model")]
+    NoTokenizer {
+        /// The folder.
+        path: PathBuf,
+    },
     /// Whoever watched the progress asked for an end.
     #[error("it was broken off")]
     Stopped,

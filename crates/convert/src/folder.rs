@@ -15,7 +15,8 @@ use crate::family::{self, Family, Fate, Found, Keys, Part};
 use crate::numbers::{self, Each};
 use crate::safetensors::{Dtype, Shard, Stored};
 use crate::view::View;
-use crate::{Error, texts};
+use crate::vocabulary::Vocabulary;
+use crate::{Error, header, texts};
 
 /// How numbers of matrices are stored in what a folder gives. Vectors, norms and what chooses experts are always F32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -23,13 +24,14 @@ pub enum Floats {
     /// As the folder has them; 8-bit floats, which GGUF has not, as BF16.
     #[default]
     Stored,
-    /// All in this type.
+    /// All in this type; where rows are not whole blocks of it, in F16.
     As(Type),
 }
 
 /// A Hugging Face folder: `config.json`, safetensors, whole or in shards, and the tokenizer's files.
 pub struct Folder {
     path: PathBuf,
+    config: Config,
     shards: Vec<Shard>,
     metadata: Metadata,
     tensors: Vec<TensorInfo>,
@@ -99,6 +101,7 @@ impl Folder {
         (family.keys)(&config, &mut keys)?;
         let mut folder = Self {
             path: path.into(),
+            config: config.clone(),
             shards,
             metadata: keys.metadata,
             tensors: vec![],
@@ -107,6 +110,32 @@ impl Folder {
         };
         folder.make(&config, family, class, tile, floats)?;
         Ok(folder)
+    }
+
+    /// The same with the keys that a file has besides: the tokenizer, and what the file is. `pre` names the pre-tokenizer, which
+    /// otherwise is found by the ids of a text.
+    ///
+    /// # Errors
+    /// [`Error::NoTokenizer`], [`Error::Pre`], [`Error::Differs`], and what is wrong with one of the tokenizer's files.
+    pub fn for_file(mut self, pre: Option<&str>) -> Result<Self, Error> {
+        let generation = texts::read(&self.path, "generation_config.json")?;
+        let fault =
+            |e: serde_json::Error| Error::Json { file: "generation_config.json".into(), what: e.to_string() };
+        let generation = serde_json::from_str(generation.as_deref().unwrap_or("null")).map_err(fault)?;
+        let name = self.metadata.str("general.name")?.unwrap_or_default().to_owned();
+        header::write(&mut self.metadata, &self.tensors, &name, &generation);
+        let keys =
+            self.vocabulary().keys(pre)?.ok_or_else(|| Error::NoTokenizer { path: self.path.clone() })?;
+        for (key, value) in keys.iter() {
+            self.metadata.insert(key, value.clone());
+        }
+        Ok(self)
+    }
+
+    /// Where its tokenizer is.
+    pub(crate) fn vocabulary(&self) -> Vocabulary {
+        let rows = self.tensor("token_embd.weight").and_then(|t| usize::try_from(t.rows()).ok());
+        Vocabulary { folder: self.path.clone(), config: self.config.clone(), rows }
     }
 
     /// The folder's path.
@@ -300,9 +329,11 @@ impl Folder {
             dims.push(parts.len() as u64);
         }
         let dtype = of(at).map_or(Dtype::F32, |stored| stored.dtype);
+        let whole = |ty: Type| dims.first().is_some_and(|cols| cols.is_multiple_of(ty.block_len() as u64));
         let ty = match (is_always_f32(&name, dims.len()), floats, dtype) {
             (true, ..) => Type::F32,
-            (_, Floats::As(ty), _) => ty,
+            (_, Floats::As(ty), _) if whole(ty) => ty,
+            (_, Floats::As(_), _) => Type::F16,
             (_, _, Dtype::F16) => Type::F16,
             (_, _, Dtype::Bf16 | Dtype::F8E4M3 | Dtype::F8E5M2) => Type::BF16,
             _ => Type::F32,
@@ -463,8 +494,8 @@ impl Checkpoint for Folder {
             let from = (first + n as u64 * rows) * cols;
             let mut numbers = vec![0.0; out.len() / row_bytes.max(1) * cols as usize];
             self.fill(t, made, from, &mut numbers)?;
-            let bytes = cera_quant::encode(t.ty, &numbers)
-                .map_err(|e| cera_gguf::Error::Make { tensor: t.name.clone(), why: e.to_string() })?;
+            let bytes = numbers::encode(t.ty, &numbers)
+                .map_err(|why| cera_gguf::Error::Make { tensor: t.name.clone(), why })?;
             out.copy_from_slice(&bytes);
             Ok(())
         };

@@ -13,6 +13,7 @@ mod config;
 mod error;
 mod family;
 mod folder;
+mod header;
 mod numbers;
 mod quantize;
 mod safetensors;
@@ -20,6 +21,7 @@ mod save;
 mod source;
 mod texts;
 mod view;
+mod vocabulary;
 
 pub use error::Error;
 pub use family::classes;

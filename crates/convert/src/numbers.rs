@@ -1,6 +1,6 @@
 //! Stored numbers as f32.
 
-use cera_quant::{Type, decode, f16_to_f32};
+use cera_quant::{Type, decode, f16_to_f32, f32_to_f16};
 
 use crate::safetensors::Dtype;
 
@@ -48,6 +48,19 @@ pub(crate) fn read(dtype: Dtype, bytes: &[u8], out: &mut [f32]) -> bool {
         }
         Dtype::U8 | Dtype::Other(_) => false,
     }
+}
+
+/// Encodes numbers. What is no number, or beyond what the type can hold, is refused with a reason.
+pub(crate) fn encode(ty: Type, numbers: &[f32]) -> Result<Vec<u8>, String> {
+    if let Some(bad) = numbers.iter().find(|x| !x.is_finite()) {
+        return Err(format!("one of its numbers is {bad}"));
+    }
+    if ty == Type::F16
+        && let Some(large) = numbers.iter().find(|x| f16_to_f32(f32_to_f16(**x)).is_infinite())
+    {
+        return Err(format!("{large} is beyond what F16 can hold"));
+    }
+    cera_quant::encode(ty, numbers).map_err(|e| e.to_string())
 }
 
 /// A byte of E4M3 (Micikevicius et al. 2022, arXiv:2209.05433): exponents are off by 7, and all ones is no number.

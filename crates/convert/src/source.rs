@@ -1,17 +1,18 @@
 //! A model, whichever way it is stored.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use cera_gguf::{Checkpoint, Gguf, Metadata};
 use cera_token::Tokenizer;
 
-use crate::{Error, Floats, Folder, Notes, Quantized, Recipe, texts};
+use crate::vocabulary::Vocabulary;
+use crate::{Error, Floats, Folder, Notes, Quantized, Recipe};
 
 /// Keys, tensors and tokenizer of a model.
 pub struct Source {
     checkpoint: Box<dyn Checkpoint>,
-    /// Where the tokenizer's files are, where the keys do not have it.
-    folder: Option<PathBuf>,
+    /// Where the tokenizer is, where the keys do not have it.
+    vocabulary: Option<Vocabulary>,
     /// The version of a GGUF file.
     version: Option<u32>,
     bytes: u64,
@@ -62,16 +63,15 @@ impl Source {
     /// pre-tokenizer's name to replace.
     pub fn tokenizer(&self, pre: Option<&str>) -> Result<Option<Tokenizer>, Error> {
         let metadata = self.checkpoint.metadata();
-        let Some(folder) = &self.folder else {
+        let Some(vocabulary) = &self.vocabulary else {
             return tokenizer(metadata, pre);
         };
         if pre.is_some() {
             let what =
                 "name of a pre-tokenizer that another could replace: its tokenizer.json says how text is cut";
-            return Err(Error::Lacks { path: folder.clone(), what });
+            return Err(Error::Lacks { path: vocabulary.folder.clone(), what });
         }
-        let rows = self.checkpoint.tensor("token_embd.weight").map(cera_gguf::TensorInfo::rows);
-        texts::tokenizer(folder, rows.and_then(|rows| usize::try_from(rows).ok()))
+        vocabulary.tokenizer()
     }
 }
 
@@ -89,13 +89,13 @@ pub fn tokenizer(metadata: &Metadata, pre: Option<&str>) -> Result<Option<Tokeni
 impl From<Gguf> for Source {
     fn from(file: Gguf) -> Self {
         let (version, bytes) = (Some(file.version()), file.file_bytes());
-        Self { checkpoint: Box::new(file), folder: None, version, bytes }
+        Self { checkpoint: Box::new(file), vocabulary: None, version, bytes }
     }
 }
 
 impl From<Folder> for Source {
     fn from(folder: Folder) -> Self {
-        let (path, bytes) = (folder.path().into(), folder.stored_bytes());
-        Self { checkpoint: Box::new(folder), folder: Some(path), version: None, bytes }
+        let (vocabulary, bytes) = (Some(folder.vocabulary()), folder.stored_bytes());
+        Self { checkpoint: Box::new(folder), vocabulary, version: None, bytes }
     }
 }

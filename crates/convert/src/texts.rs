@@ -16,8 +16,18 @@ const MAX_TOKENIZER: u64 = 256 << 20;
 /// Reads a text file; `None` where there is none.
 ///
 /// # Errors
-/// [`Error::Io`], [`Error::TooLarge`].
+/// [`Error::Io`], [`Error::TooLarge`], [`Error::Json`].
 pub(crate) fn read(folder: &Path, name: &str) -> Result<Option<String>, Error> {
+    let Some(bytes) = read_bytes(folder, name)? else { return Ok(None) };
+    let fault = |_| Error::Json { file: name.into(), what: "it is not UTF-8".into() };
+    Ok(Some(String::from_utf8(bytes).map_err(fault)?))
+}
+
+/// The same of a file of bytes.
+///
+/// # Errors
+/// [`Error::Io`], [`Error::TooLarge`].
+pub(crate) fn read_bytes(folder: &Path, name: &str) -> Result<Option<Vec<u8>>, Error> {
     let path = folder.join(name);
     let io = |source| Error::Io { path: path.clone(), source };
     match fs::metadata(&path) {
@@ -31,13 +41,13 @@ pub(crate) fn read(folder: &Path, name: &str) -> Result<Option<String>, Error> {
     }
     let most = if name == "tokenizer.json" { MAX_TOKENIZER } else { MAX_TEXT };
     let file = File::open(&path).map_err(io)?;
-    let mut text = String::new();
-    file.take(most + 1).read_to_string(&mut text).map_err(io)?;
-    let bytes = text.len() as u64;
+    let mut content = Vec::new();
+    file.take(most + 1).read_to_end(&mut content).map_err(io)?;
+    let bytes = content.len() as u64;
     if bytes > most {
         return Err(Error::TooLarge { path, bytes, most });
     }
-    Ok(Some(text))
+    Ok(Some(content))
 }
 
 /// The tokenizer of a folder; `None` where it has no `tokenizer.json`. `vocabulary`: ids that the model knows.

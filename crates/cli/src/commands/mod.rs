@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod chat;
+pub mod convert;
 pub mod doctor;
 pub mod embed;
 pub mod inspect;

@@ -1,10 +1,10 @@
 //! `cera quantize`: a model with fewer bits a weight.
 
 use std::io::{self, Write};
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 
 use cera::{Importances, Mix, Notes, Recipe, Source};
+use cera_convert::{Floats, Folder};
 use cera_gguf::TensorInfo;
 use cera_quant::Type;
 use clap::builder::FalseyValueParser;
@@ -13,8 +13,8 @@ use serde_json::json;
 
 use crate::commands::inspect::{Share, megabytes, mix};
 use crate::failure::Failure;
-use crate::interrupt::Answering;
-use crate::{model, progress};
+use crate::model;
+use crate::output::{OutputArgs, refused};
 
 /// Writes a model with its matrices in fewer bits, as a GGUF file.
 ///
@@ -23,12 +23,11 @@ use crate::{model, progress};
 #[derive(clap::Args, Clone, Debug)]
 #[command(after_help = mixes())]
 pub struct Args {
-    /// The model: a path to a GGUF file, or a name. Best is one of 16 or 32 bits a weight.
+    /// The model: a path to a GGUF file or a Hugging Face folder, or a name. Best is one of 16 or 32 bits a weight.
     #[arg(value_name = "IN")]
     input: String,
-    /// The file to write.
-    #[arg(value_name = "OUT")]
-    output: PathBuf,
+    #[command(flatten)]
+    output: OutputArgs,
     /// The mix of types.
     #[arg(value_name = "MIX")]
     mix: Mix,
@@ -77,26 +76,28 @@ pub struct Args {
     /// Show what each tensor would become, and write nothing.
     #[arg(long, env = "CERA_DRY_RUN", value_parser = FalseyValueParser::new())]
     dry_run: bool,
-    /// Write over a file that is there.
-    #[arg(long, env = "CERA_FORCE", value_parser = FalseyValueParser::new())]
-    force: bool,
-    /// Threads [default: one a processor].
-    #[arg(short, long, env = "CERA_THREADS")]
-    threads: Option<NonZeroUsize>,
+    /// Of a folder: the name of the pre-tokenizer, where it is not found.
+    #[arg(long, env = "CERA_PRE", value_name = "NAME")]
+    pre: Option<String>,
 }
 
 /// Runs the command.
 pub fn run(args: &Args, json: bool) -> Result<(), Failure> {
-    if !args.force && !args.dry_run && args.output.exists() {
-        let what = format!("{:?} is there already", args.output);
-        return Err(Failure::with_next(what, "Name another file, or write over it with --force."));
+    if !args.dry_run {
+        args.output.check()?;
     }
     let recipe = recipe(args)?;
-    let source = Source::open(model::file(&args.input)?).map_err(cera::Error::from)?;
-    if source.version().is_none() {
-        let what = format!("{:?} is a folder, whose tokenizer cannot be written to a file yet", args.input);
-        return Err(Failure::with_next(what, "Run it as it is, with --quant; or begin with a GGUF file."));
-    }
+    let path = model::file(&args.input)?;
+    let source = match (path.is_dir(), &args.pre) {
+        (true, pre) => {
+            let folder = Folder::open(&path, Floats::Stored).map_err(refused)?;
+            Source::from(folder.for_file(pre.as_deref()).map_err(refused)?)
+        }
+        (false, Some(_)) => {
+            return Err(Failure::Call("--pre is for folders: a file names its pre-tokenizer".into()));
+        }
+        (false, None) => Source::open(&path).map_err(refused)?,
+    };
     let before = weight_bytes(source.checkpoint().tensors());
     let (source, notes) = source.quantized(recipe).map_err(refused)?;
     if !json {
@@ -105,12 +106,12 @@ pub fn run(args: &Args, json: bool) -> Result<(), Failure> {
     if args.dry_run {
         return show(&source, before, &notes, json);
     }
-    let bytes = save(args, &source)?;
+    let bytes = args.output.save(source.checkpoint(), "quantizing")?;
     let tensors = source.checkpoint().tensors();
     let mut out = io::stdout().lock();
     if json {
         let object = json!({
-            "path": args.output,
+            "path": args.output.output,
             "bytes": bytes,
             "mix": args.mix.name(),
             "bits_a_weight": bits(tensors),
@@ -120,7 +121,7 @@ pub fn run(args: &Args, json: bool) -> Result<(), Failure> {
         });
         writeln!(out, "{object}")?;
     } else {
-        let (path, mix, bits) = (args.output.display(), args.mix, bits(tensors));
+        let (path, mix, bits) = (args.output.output.display(), args.mix, bits(tensors));
         writeln!(out, "{path}: {mix}, {}, {bits:.2} bits a weight", megabytes(bytes))?;
     }
     Ok(())
@@ -149,40 +150,6 @@ fn recipe(args: &Args) -> Result<Recipe, Failure> {
         again: args.allow_requantize,
         ..Recipe::new(args.mix)
     })
-}
-
-/// Writes the file, with a bar.
-fn save(args: &Args, source: &Source) -> Result<u64, Failure> {
-    let answering = Answering::begin();
-    let bar = progress::bytes("quantizing");
-    let mut told = |done, total| {
-        bar.set_length(total);
-        bar.set_position(done);
-        answering.flow()
-    };
-    let mut pool = rayon::ThreadPoolBuilder::new();
-    if let Some(threads) = args.threads {
-        pool = pool.num_threads(threads.get());
-    }
-    let pool = pool.build().map_err(Failure::new)?;
-    let saved = pool.install(|| cera::save(source.checkpoint(), &args.output, &mut told));
-    bar.finish_and_clear();
-    saved.map_err(refused)
-}
-
-/// What to do where a model cannot be quantized like this.
-fn refused(error: cera_convert::Error) -> Failure {
-    match error {
-        cera_convert::Error::Stopped => Failure::Interrupted,
-        cera_convert::Error::Again { .. } => Failure::with_next(
-            error,
-            "Begin with the original, or do it all the same with --allow-requantize.",
-        ),
-        cera_convert::Error::Blind { .. } => {
-            Failure::with_next(error, "Give some with --imatrix, or take a larger mix.")
-        }
-        error => cera::Error::from(error).into(),
-    }
 }
 
 /// Says what came otherwise than the mix has it.

@@ -72,8 +72,7 @@ fn what_makes_no_mix_is_refused() {
     let list = place.file("list.dat", [1, 0, 0, 0, 9, 0, 0, 0, b'x']);
     bad(&mut quantize(&["Q4_0", "--imatrix", &list]), 1, &["list.dat", "entry 1 of 1"]);
     bad(&mut place.cera(&["quantize", "/no/such", "out", "Q4_0"]), 1, &["/no/such"]);
-    let path = text(&folder(&place, "llama"));
-    bad(&mut place.cera(&["quantize", &path, "out", "Q4_0"]), 1, &["folder", "--quant"]);
+    bad(&mut place.cera(&["quantize", &model, "out", "Q4_0", "--pre", "qwen2"]), 2, &["--pre"]);
 }
 
 #[test]
@@ -94,4 +93,31 @@ fn a_folder_may_be_quantized_while_it_is_loaded() {
     bad(&mut place.cera(&["run", "-m", &path, "-p", "x", "--quant", "q4"]), 2, &["q4", "Q4_K_M"]);
     let against = ["bench", "-m", &path, "--quant", "q8_0", "--against", "llama-bench"];
     bad(&mut place.cera(&against), 2, &["--quant"]);
+}
+
+#[test]
+fn a_folder_becomes_a_file() {
+    let place = Place::new(Text::None);
+    let (path, out) = (text(&folder(&place, "llama")), text(&place.path("llama.gguf")));
+    let ids = |model: &str| {
+        let words = ["run", "-m", model, "-p", "The engine", "-n", "4", "--temp", "0", "--json"];
+        object(&good(&mut place.cera(&words)).out)["ids"].clone()
+    };
+    bad(&mut place.cera(&["convert", &path, &out]), 1, &["pre-tokenizer", "--pre"]);
+    let words = ["convert", &path, &out, "--pre", "qwen2", "--json"];
+    let o = object(&good(&mut place.cera(&words)).out);
+    assert_eq!((&o["pre"], &o["bytes"]), (&json!("qwen2"), &json!(fs::metadata(&out).unwrap().len())));
+    assert_eq!(ids(&out), ids(&path));
+    bad(&mut place.cera(&words), 1, &["llama.gguf", "--force"]);
+    for (outtype, ty) in [("f32", "F32"), ("f16", "F16"), ("bf16", "BF16"), ("q8_0", "Q8_0")] {
+        let o = object(&good(place.cera(&words).args(["--force", "--outtype", outtype])).out);
+        assert_eq!(o["types"][0]["type"], ty);
+    }
+    assert_eq!(ids(&out).as_array().unwrap().len(), 4);
+    // Both at once.
+    let four = text(&place.path("four.gguf"));
+    good(&mut place.cera(&["quantize", &path, &four, "Q4_0", "--pre", "qwen2"]));
+    assert_eq!(ids(&four).as_array().unwrap().len(), 4);
+    bad(&mut place.cera(&["convert", "/no/such", "out"]), 1, &["/no/such"]);
+    bad(&mut place.cera(&["convert", &path, "out", "--outtype", "q4"]), 2, &["q4", "bf16"]);
 }

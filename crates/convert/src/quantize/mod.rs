@@ -15,7 +15,7 @@ use cera_quant::Type;
 use rayon::prelude::*;
 use regex::Regex;
 
-use crate::Error;
+use crate::{Error, numbers};
 use choose::{Chooser, place};
 
 pub use importance::Importances;
@@ -118,21 +118,13 @@ impl Quantized {
         let cols = from.cols() as usize;
         let mut numbers = vec![0.0; stored.len() / from.ty.block_bytes() * from.ty.block_len()];
         cera_quant::decode(from.ty, stored, &mut numbers).map_err(|e| e.to_string())?;
-        if let Some(bad) = numbers.iter().find(|x| !x.is_finite()) {
-            return Err(format!("one of its numbers is {bad}"));
-        }
-        if to == Type::F16
-            && let Some(large) =
-                numbers.iter().find(|x| cera_quant::f16_to_f32(cera_quant::f32_to_f16(**x)).is_infinite())
-        {
-            return Err(format!("{large} is beyond what F16 can hold"));
-        }
         let all = match &self.importances {
             Some(importances) => importances.of(from).map_err(|e| e.to_string())?,
             None => None,
         };
-        let Some(all) = all else {
-            return cera_quant::encode(to, &numbers).map_err(|e| e.to_string());
+        // Plain numbers have no use for them.
+        let Some(all) = all.filter(|_| to.block_len() > 1) else {
+            return numbers::encode(to, &numbers);
         };
         // Each matrix of a tensor has importances of its own.
         let height = from.dims.get(1).copied().unwrap_or(1).max(1);
