@@ -326,9 +326,8 @@ fn heads_that_score_are_whole_and_take_one_type_of_text() {
     });
 }
 
-// Row 12.
 #[test]
-fn architecture_missing_of_another_type_unknown_or_without_keys() {
+fn an_architecture_that_is_missing_no_text_unknown_or_without_keys_is_named() {
     let mut file = File::new("llama");
     file.metadata = Metadata::new();
     assert!(file.build().unwrap_err().to_string().contains("general.architecture"));
@@ -340,19 +339,20 @@ fn architecture_missing_of_another_type_unknown_or_without_keys() {
     assert!(file.build().unwrap_err().to_string().contains("llama.block_count"));
 }
 
-// Row 13.
 #[test]
-fn block_count_that_the_tensors_do_not_have() {
+fn a_block_count_that_the_tensors_do_not_have_is_refused() {
     refused(&["llama.block_count", "0"], |f| f.set("block_count", 0u32));
+    let start = std::time::Instant::now();
     refused(&["llama.block_count", "1000000000", "2 blocks"], |f| f.set("block_count", 1_000_000_000u32));
+    refused(&["llama.block_count", "4294967296"], |f| f.set("block_count", 1u64 << 32));
+    assert!(start.elapsed() < std::time::Duration::from_secs(1), "{:?}", start.elapsed());
     refused(&["llama.block_count", "-1"], |f| f.set("block_count", -1i32));
     refused(&["llama.block_count", "3", "2 blocks"], |f| f.set("block_count", 3u32));
     refused(&["blk.1."], |f| f.set("block_count", 1u32));
 }
 
-// Row 14.
 #[test]
-fn head_counts() {
+fn head_counts_that_do_not_divide_or_fit_the_matrices_are_refused() {
     refused(&["llama.attention.head_count", "0"], |f| f.set("attention.head_count", 0u32));
     refused(&["llama.attention.head_count_kv", "0"], |f| f.set("attention.head_count_kv", 0u32));
     refused(&["llama.attention.head_count_kv", "3", "4"], |f| f.set("attention.head_count_kv", 3u32));
@@ -376,9 +376,8 @@ fn head_counts() {
     assert_eq!(model.plan.kv.iter().map(|kv| kv.heads).collect::<Vec<_>>(), [2, 4]);
 }
 
-// Row 15.
 #[test]
-fn lengths_that_disagree() {
+fn lengths_that_disagree_are_refused_with_both_numbers() {
     refused(&["token_embd.weight", "[32, 10]", "[64, n]"], |f| f.set("embedding_length", 64u32));
     refused(&["llama.rope.dimension_count", "7", "8"], |f| f.set("rope.dimension_count", 7u32));
     refused(&["llama.rope.dimension_count", "10", "8"], |f| f.set("rope.dimension_count", 10u32));
@@ -390,9 +389,8 @@ fn lengths_that_disagree() {
     accepted("llama", |f| f.set("rope.dimension_count", 4u32));
 }
 
-// Row 16.
 #[test]
-fn numbers_that_are_not_positive_and_finite() {
+fn numbers_that_are_not_positive_and_finite_are_refused() {
     let wrong = [("NaN", f32::NAN), ("inf", f32::INFINITY), ("-1", -1.0), ("0", 0.0)];
     for (shown, value) in wrong {
         for key in [
@@ -408,6 +406,17 @@ fn numbers_that_are_not_positive_and_finite() {
             refused_of("granite", &[&format!("granite.{key}"), shown], |f| f.set(key, value));
         }
         refused_of("gemma3", &["gemma3.rope.freq_base_swa", shown], |f| f.set("rope.freq_base_swa", value));
+        refused_of("gpt2", &["gpt2.attention.layer_norm_epsilon", shown], |f| {
+            f.set("attention.layer_norm_epsilon", value)
+        });
+        refused_of("command-r", &["command-r.logit_scale", shown], |f| f.set("logit_scale", value));
+        refused(&["llama.rope.scaling.attn_factor", shown], |f| f.set("rope.scaling.attn_factor", value));
+        if value != 0.0 {
+            refused(&["llama.expert_weights_scale", shown], |f| {
+                of_experts(f);
+                f.set("expert_weights_scale", value);
+            });
+        }
     }
     refused_of("gemma3", &["gemma3.final_logit_softcapping", "-3"], |f| {
         f.set("final_logit_softcapping", -3f32)
@@ -415,9 +424,8 @@ fn numbers_that_are_not_positive_and_finite() {
     refused(&["llama.rope.freq_base", "string"], |f| f.set("rope.freq_base", "10000"));
 }
 
-// Row 17.
 #[test]
-fn integers_of_any_width_and_sign() {
+fn integers_of_any_width_and_sign_are_taken() {
     let expected = accepted("llama", |_| {});
     let model = accepted("llama", |f| {
         f.set("block_count", Value::I32(2));
@@ -428,9 +436,8 @@ fn integers_of_any_width_and_sign() {
     assert_eq!(model, expected);
 }
 
-// Row 27.
 #[test]
-fn tensors_of_the_wrong_shape_or_place() {
+fn tensors_of_the_wrong_shape_or_place_are_refused() {
     refused(&["blk.0.attn_norm.weight", "[31]", "[32]"], |f| f.tensor("blk.0.attn_norm.weight", &[31]));
     refused(&["blk.1.ffn_down.weight", "[32, 64]", "[64, n]"], |f| {
         f.tensor("blk.1.ffn_down.weight", &[32, 64])
@@ -448,11 +455,40 @@ fn tensors_of_the_wrong_shape_or_place() {
     });
     // Another width between two blocks.
     refused(&["32", "40"], |f| f.tensor("blk.0.ffn_down.weight", &[64, 40]));
-    // A type that has a name and is for activations, not for files.
-    refused(&["blk.0.attn_q.weight", "Q8_1"], |f| {
-        f.tensors.retain(|t| t.0 != "blk.0.attn_q.weight");
-        f.tensors.push(("blk.0.attn_q.weight".into(), Type::Q8_1, vec![32, 32]));
-    });
+}
+
+/// Types that files may have by their format, and that no op multiplies with: whole numbers, doubles, activations.
+#[test]
+fn types_that_do_not_run_are_named_with_their_tensor() {
+    let mut found = 0;
+    for &ty in Type::ALL.iter().filter(|ty| ty.codec().is_none()) {
+        // A row of whole blocks for each of them.
+        let wide = |f: &mut File, of: &str| {
+            for (name, width, dims) in &mut f.tensors {
+                if name == of {
+                    *width = ty;
+                }
+                dims.iter_mut().filter(|d| **d == 32).for_each(|d| *d = 256);
+                if dims.as_slice() == [256, 16] {
+                    dims[1] = 128;
+                }
+                if name.contains("ffn_down") {
+                    dims[0] = 256;
+                } else if name.contains("ffn_gate") || name.contains("ffn_up") {
+                    dims[1] = 256;
+                }
+            }
+            f.set("embedding_length", 256u32);
+        };
+        for of in
+            ["token_embd.weight", "blk.0.attn_norm.weight", "blk.1.attn_v.weight", "blk.1.ffn_down.weight"]
+        {
+            refused(&[of, ty.name()], |f| wide(f, of));
+        }
+        accepted("llama", |f| wide(f, "none"));
+        found += 1;
+    }
+    assert_eq!(found, 7);
 }
 
 #[test]

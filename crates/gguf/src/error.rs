@@ -15,6 +15,22 @@ pub fn shown(name: &str) -> String {
     }
 }
 
+/// What is to be said of the number of a tensor type that cannot be read. The names of those that files had once are ggml's
+/// (`ggml/include/ggml.h`).
+fn of_type(id: u32) -> &'static str {
+    match id {
+        4 => "Q4_2, which ggml dropped",
+        5 => "Q4_3, which ggml dropped",
+        31 => "Q4_0_4_4, which ggml dropped: convert the model anew",
+        32 => "Q4_0_4_8, which ggml dropped: convert the model anew",
+        33 => "Q4_0_8_8, which ggml dropped: convert the model anew",
+        36 => "IQ4_NL_4_4, which ggml dropped: convert the model anew",
+        37 => "IQ4_NL_4_8, which ggml dropped: convert the model anew",
+        38 => "IQ4_NL_8_8, which ggml dropped: convert the model anew",
+        _ => "which is unknown",
+    }
+}
+
 /// The part of a file that was being read or written when a fault was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
@@ -232,7 +248,7 @@ pub enum Error {
         dims: Vec<u64>,
     },
     /// A tensor type that no version of ggml has, or that it dropped.
-    #[error("tensor {} has type {id}, which is unknown", shown(.tensor))]
+    #[error("tensor {} has type {id}, {}", shown(.tensor), of_type(*id))]
     TensorType {
         /// The tensor.
         tensor: String,

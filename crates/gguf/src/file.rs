@@ -68,12 +68,14 @@ impl Gguf {
         };
         let mut opened = Some((header, part));
         let mut whole: Option<Self> = None;
-        for (no, path) in split.paths(path)?.iter().enumerate() {
-            let (header, part) = match opened.take_if(|_| no as u64 == split.no) {
+        let place = split.places(path)?;
+        for no in 0..split.count {
+            let path = place(no);
+            let (header, part) = match opened.take_if(|_| no == split.no) {
                 Some(opened) => opened,
-                None => open_part(path)?,
+                None => open_part(&path)?,
             };
-            split.check(path, no as u64, split::Part::read(&header.metadata)?)?;
+            split.check(&path, no, split::Part::read(&header.metadata)?)?;
             match &mut whole {
                 None => whole = Some(Self { header, parts: vec![part] }),
                 Some(whole) => whole.append(header, part),
@@ -102,7 +104,7 @@ impl Gguf {
     pub fn from_bytes(bytes: Vec<u8>) -> Result<Self, Error> {
         let header = header(bytes.as_slice(), bytes.len() as u64, None)?;
         if let Some(part) = split::Part::read(&header.metadata)? {
-            part.paths(Path::new("what is in memory"))?;
+            drop(part.places(Path::new("what is in memory"))?);
         }
         let data_start = header.data_start;
         Ok(Self { header, parts: vec![Part { data: Data::Owned(bytes), data_start }] })

@@ -37,9 +37,9 @@ impl Part {
         Ok(Some(Self { no, count, tensors: metadata.u64(TENSORS)? }))
     }
 
-    /// The path of each part, in order, given the path of this one.
-    pub fn paths(&self, path: &Path) -> Result<Vec<PathBuf>, Error> {
-        let end = |no: u64| format!("-{:05}-of-{:05}.gguf", no + 1, self.count);
+    /// Where the part of each number is, given the path of this one. The count may be any: nothing is made of it here.
+    pub fn places(self, path: &Path) -> Result<impl Fn(u64) -> PathBuf, Error> {
+        let end = move |no: u64| format!("-{:05}-of-{:05}.gguf", no + 1, self.count);
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let stem = name.strip_suffix(&end(self.no)).ok_or_else(|| Error::SplitName {
             file: format!("{path:?}"),
@@ -47,7 +47,8 @@ impl Part {
             parts: self.count,
             end: end(self.no),
         })?;
-        Ok((0..self.count).map(|no| path.with_file_name(format!("{stem}{}", end(no)))).collect())
+        let (path, stem) = (path.to_owned(), stem.to_owned());
+        Ok(move |no| path.with_file_name(format!("{stem}{}", end(no))))
     }
 
     /// Whether the file at `path`, which is to be part `no` of the same model, is.

@@ -50,8 +50,8 @@ fn memory_is_bounded_by_the_file() {
         // A string's bytes, a list's first room, an error's own names: never what the file claims.
         assert!(
             peak <= 4 * len + (64 << 10),
-            "row {}, {}: {peak} bytes for a file of {len}",
-            case.row,
+            "{}, {}: {peak} bytes for a file of {len}",
+            case.fault,
             case.what
         );
     }

@@ -62,6 +62,19 @@ fn a_made_up_tensor_has_no_bytes() {
     }
 }
 
+/// The system is told that the file is read from front to back, so that it reads ahead on slow disks.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_mapped_file_is_read_ahead() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = two(&dir);
+    let _file = Gguf::open(&path).unwrap();
+    let maps = fs::read_to_string("/proc/self/smaps").unwrap();
+    let map = maps.split_once(path.to_str().unwrap()).unwrap().1;
+    let flags = map.lines().find_map(|line| line.strip_prefix("VmFlags:")).unwrap();
+    assert!(flags.split_whitespace().any(|flag| flag == "sr"), "{flags}");
+}
+
 #[test]
 fn released_bytes_come_back() {
     let dir = tempfile::tempdir().unwrap();
@@ -93,7 +106,7 @@ fn resident(path: &std::path::Path) -> u64 {
 
 #[cfg(unix)]
 #[test]
-fn row_25_a_file_cut_while_open_is_an_error() {
+fn a_file_cut_while_open_is_an_error() {
     let dir = tempfile::tempdir().unwrap();
     let path = two(&dir);
     let file = Gguf::open(&path).unwrap();
@@ -118,7 +131,7 @@ fn row_25_a_file_cut_while_open_is_an_error() {
 /// A file replaced by renaming, as a download ends, does not touch what is open.
 #[cfg(unix)]
 #[test]
-fn row_25_a_file_replaced_while_open_stays_as_it_was() {
+fn a_file_replaced_while_open_stays_as_it_was() {
     let dir = tempfile::tempdir().unwrap();
     let path = two(&dir);
     let file = Gguf::open(&path).unwrap();
@@ -130,7 +143,7 @@ fn row_25_a_file_replaced_while_open_stays_as_it_was() {
 }
 
 #[test]
-fn row_26_a_directory() {
+fn a_directory_is_no_file() {
     let dir = tempfile::tempdir().unwrap();
     let error = Gguf::open(dir.path()).unwrap_err();
     assert!(
@@ -141,7 +154,7 @@ fn row_26_a_directory() {
 
 #[cfg(unix)]
 #[test]
-fn row_26_a_socket_a_device_and_a_pipe() {
+fn a_socket_a_device_and_a_pipe_are_no_files() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("socket");
     let _socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
@@ -159,34 +172,54 @@ fn row_26_a_socket_a_device_and_a_pipe() {
     assert!(matches!(&error, Error::NotAFile { kind: "a pipe", .. }), "{error:?}");
 }
 
+/// Set for the child of the test below, which has another user's rights: the file that it may not read.
+#[cfg(unix)]
+const UNREADABLE: &str = "CERA_TEST_UNREADABLE";
+
+/// To the system's own user no file is unreadable, so the test then starts itself as nobody.
 #[cfg(unix)]
 #[test]
-fn row_26_a_file_without_read_permission() {
+fn a_file_without_read_permission_is_named() {
     use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    let refused = |path: &std::path::Path| {
+        let error = Gguf::open(path).unwrap_err();
+        let denied = std::io::ErrorKind::PermissionDenied;
+        assert!(
+            matches!(&error, Error::Io { path: p, source } if p == path && source.kind() == denied),
+            "{error:?}"
+        );
+    };
+    if let Some(path) = std::env::var_os(UNREADABLE) {
+        return refused(path.as_ref());
+    }
     let dir = tempfile::tempdir().unwrap();
     let path = two(&dir);
     fs::set_permissions(&path, fs::Permissions::from_mode(0o000)).unwrap();
-    if fs::File::open(&path).is_ok() {
-        println!("skipped: permissions do not bind this user");
-        return;
+    if fs::File::open(&path).is_err() {
+        return refused(&path);
     }
-    let error = Gguf::open(&path).unwrap_err();
-    let denied = std::io::ErrorKind::PermissionDenied;
-    assert!(
-        matches!(&error, Error::Io { path: p, source } if *p == path && source.kind() == denied),
-        "{error:?}"
-    );
+    // Others reach neither the folder of builds nor a new temporary one.
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let program = dir.path().join("test");
+    fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut child = std::process::Command::new(&program);
+    child.args(["--exact", "a_file_without_read_permission_is_named"]).current_dir("/");
+    let out = child.env(UNREADABLE, &path).uid(65_534).gid(65_534).output().unwrap();
+    let said = String::from_utf8_lossy(&out.stdout);
+    assert!(out.status.success() && said.contains("1 passed"), "{said}");
 }
 
 #[test]
-fn row_26_a_file_that_is_not_there() {
+fn a_file_that_is_not_there_is_named() {
     let error = Gguf::open("no/such/model.gguf").unwrap_err();
     assert!(error.to_string().starts_with("\"no/such/model.gguf\": "), "{error}");
 }
 
 #[cfg(unix)]
 #[test]
-fn row_26_a_name_with_a_newline() {
+fn a_name_with_a_newline_stays_on_one_line() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("two\nlines.gguf");
     let error = Gguf::open(&path).unwrap_err();

@@ -10,7 +10,7 @@ use cera_quant::Type;
 #[derive(Clone, Copy)]
 struct Part {
     no: u16,
-    count: u16,
+    count: u64,
     tensors: i32,
 }
 
@@ -136,6 +136,22 @@ fn a_part_by_another_name_is_refused() {
     assert!(error.contains("part 2 of 3") && error.contains("-00002-of-00003.gguf"), "{error}");
     let error = Gguf::from_bytes(fs::read(&paths[1]).unwrap()).unwrap_err();
     assert!(matches!(error, Error::SplitName { part: 2, parts: 3, .. }), "{error}");
+}
+
+#[test]
+fn parts_that_nobody_could_count_are_not_listed() {
+    let dir = tempfile::tempdir().unwrap();
+    for count in [1 << 32, u64::MAX] {
+        let path = |no: u64| dir.path().join(format!("model-{no:05}-of-{count}.gguf"));
+        write(&path(1), "t", Part { no: 0, count, tensors: -1 });
+        let start = std::time::Instant::now();
+        let error = Gguf::open(path(1)).unwrap_err();
+        assert!(matches!(&error, Error::OutOfRange { key, .. } if key == "split.tensors.count"), "{error}");
+        write(&path(1), "t", Part { no: 0, count, tensors: 1 });
+        let error = Gguf::open(path(1)).unwrap_err();
+        assert!(matches!(&error, Error::Io { path: p, .. } if *p == path(2)), "{error}");
+        assert!(start.elapsed() < std::time::Duration::from_secs(1), "{:?}", start.elapsed());
+    }
 }
 
 #[test]

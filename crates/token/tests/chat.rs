@@ -194,7 +194,7 @@ fn missing_empty_and_broken_templates() {
     assert!(matches!(error, Err(Error::TemplateRun { line: 2, .. })), "{error:?}");
 }
 
-/// Row 22 of the hostile files: an error within a second, whatever the template tries.
+/// An error within a second, whatever the template tries.
 #[test]
 fn hostile_templates_end() {
     let deep = format!("{}1{}", "[".repeat(100_000), "]".repeat(100_000));

@@ -34,6 +34,13 @@ fn special_ids_past_the_end_are_refused() {
     assert_eq!(key(VocabSpec { eos: Some(u32::MAX), ..bpe() }), "tokenizer.ggml.eos_token_id");
     assert_eq!(key(VocabSpec { pad: Some(263), ..bpe() }), "tokenizer.ggml.padding_token_id");
     assert_eq!(key(VocabSpec { eot: Some(263), ..bpe() }), "tokenizer.ggml.eot_token_id");
+    assert_eq!(key(VocabSpec { eom: Some(263), ..bpe() }), "tokenizer.ggml.eom_token_id");
+    assert_eq!(key(VocabSpec { unk: Some(263), ..bpe() }), "tokenizer.ggml.unknown_token_id");
+    assert_eq!(key(VocabSpec { sep: Some(263), ..bpe() }), "tokenizer.ggml.seperator_token_id");
+    assert_eq!(key(VocabSpec { mask: Some(263), ..bpe() }), "tokenizer.ggml.mask_token_id");
+    assert_eq!(key(VocabSpec { fim_pad: Some(263), ..bpe() }), "tokenizer.ggml.fim_pad_token_id");
+    assert_eq!(key(VocabSpec { fim_rep: Some(263), ..bpe() }), "tokenizer.ggml.fim_rep_token_id");
+    assert_eq!(key(VocabSpec { fim_sep: Some(263), ..bpe() }), "tokenizer.ggml.fim_sep_token_id");
 }
 
 #[test]
@@ -133,6 +140,28 @@ fn all_ends_of_generation_are_known() {
     let tokenizer = common::tokenizer(VocabSpec { eos: None, ..spec });
     assert!(tokenizer.is_eog(261));
     assert_eq!(tokenizer.kind(261), Some(Kind::Control));
+}
+
+/// What only one of the roles says ends an answer as what all say does.
+#[test]
+fn each_role_that_ends_an_answer_ends_it() {
+    let plain = || {
+        let mut spec = bpe();
+        for (id, text) in [(259, "<one>"), (260, "<two>"), (261, "<three>")] {
+            spec.tokens.to_mut()[id] = text.into();
+        }
+        VocabSpec { bos: None, eos: None, ..spec }
+    };
+    assert_eq!(tokenizer(plain()).eog(), [0u32; 0]);
+    for spec in [
+        VocabSpec { eos: Some(260), ..plain() },
+        VocabSpec { eot: Some(260), ..plain() },
+        VocabSpec { eom: Some(260), ..plain() },
+    ] {
+        assert_eq!(tokenizer(spec).eog(), [260]);
+    }
+    let all = VocabSpec { eos: Some(259), eot: Some(260), eom: Some(261), ..plain() };
+    assert_eq!(tokenizer(all).eog(), [259, 260, 261]);
 }
 
 #[test]

@@ -79,6 +79,36 @@ pub fn write(folder: &Path, text: Text) -> PathBuf {
     path
 }
 
+/// Writes a file anew beside it, after `change` of its keys and its tensors, each a name, its dimensions and its numbers.
+pub fn changed(path: &Path, change: impl FnOnce(&mut Metadata, &mut Vec<Tensor>)) -> PathBuf {
+    let file = cera_gguf::Gguf::open(path).unwrap();
+    let mut metadata = file.metadata().clone();
+    let mut tensors: Vec<Tensor> = file
+        .tensors()
+        .iter()
+        .map(|t| {
+            let (numbers, _) = file.tensor_bytes(t).as_chunks();
+            let numbers = numbers.iter().map(|b| f32::from_le_bytes(*b)).collect();
+            (t.name.clone(), t.dims.clone(), numbers)
+        })
+        .collect();
+    change(&mut metadata, &mut tensors);
+    let mut writer = Writer::new(metadata).unwrap();
+    for (name, dims, _) in &tensors {
+        writer.tensor(name, Type::F32, dims).unwrap();
+    }
+    let mut body = writer.begin(Vec::new()).unwrap();
+    for (_, _, numbers) in &tensors {
+        body.write(&numbers.iter().flat_map(|x| x.to_le_bytes()).collect::<Vec<u8>>()).unwrap();
+    }
+    let path = path.with_file_name("changed.gguf");
+    std::fs::write(&path, body.finish().unwrap()).unwrap();
+    path
+}
+
+/// A tensor's name, dimensions and numbers.
+pub type Tensor = (String, Vec<u64>, Vec<f32>);
+
 /// The token that follows another.
 pub fn next(token: usize) -> usize {
     match token {

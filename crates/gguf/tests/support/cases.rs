@@ -1,4 +1,4 @@
-//! One case for each item of the list of hostile files, by its row.
+//! Files that must be refused, by what is wrong with them.
 
 use cera_gguf::{Error, Place};
 
@@ -6,8 +6,8 @@ use super::{Lie, array, claimed, kind, string};
 
 /// A file that must be refused.
 pub struct Case {
-    /// Row of the list.
-    pub row: u32,
+    /// What is wrong with it, and with others like it.
+    pub fault: &'static str,
     pub what: &'static str,
     pub bytes: Vec<u8>,
     /// Whether the error is the right one, and names the right thing.
@@ -20,13 +20,13 @@ const F32: u32 = 0;
 const Q4_0: u32 = 2;
 const Q4_K: u32 = 12;
 
-/// Every case, in order of row.
+/// Every case.
 pub fn refused() -> Vec<Case> {
     let mut cases = Vec::new();
     macro_rules! rows {
-        ($($row:literal { $($what:literal, $bytes:expr, $pattern:pat $(if $guard:expr)?, $says:literal;)* })*) => {$(
+        ($($fault:literal { $($what:literal, $bytes:expr, $pattern:pat $(if $guard:expr)?, $says:literal;)* })*) => {$(
             $(cases.push(Case {
-                row: $row,
+                fault: $fault,
                 what: $what,
                 bytes: $bytes,
                 right: |error| matches!(error, $pattern $(if $guard)?),
@@ -45,7 +45,7 @@ pub fn refused() -> Vec<Case> {
         Lie { keys: vec![[name, value].concat()], ..file() }.bytes()
     };
     rows! {
-        1 {
+        "magic" {
             "empty", vec![], Error::TooShort { len: 0 }, "not a GGUF file: 0 bytes";
             "3 bytes", b"GGU".to_vec(), Error::TooShort { len: 3 }, "not a GGUF file: 3 bytes";
             "magic only", b"GGUF".to_vec(), Error::TooShort { len: 4 }, "not a GGUF file: 4 bytes";
@@ -62,14 +62,14 @@ pub fn refused() -> Vec<Case> {
             "version 2 swapped", Lie { version: 2u32.to_be_bytes(), ..file() }.bytes(),
                 Error::BigEndian, "big-endian GGUF is not supported";
         }
-        2 {
+        "version" {
             "version 0", file().version(0).bytes(), Error::Version { version: 0 }, "version 0";
             "version 1", file().version(1).bytes(), Error::Version { version: 1 }, "version 1";
             "version 4", file().version(4).bytes(), Error::Version { version: 4 }, "version 4";
             "version 2^31", file().version(1 << 31).bytes(),
                 Error::Version { version: 0x8000_0000 }, "version 2147483648";
         }
-        3 {
+        "counts" {
             "2^63 tensors", counts(Some(1 << 63), None),
                 Error::Count { what: "tensors", count: 0x8000_0000_0000_0000, .. }, "9223372036854775808 tensors";
             "2^63 keys", counts(None, Some(1 << 63)),
@@ -84,7 +84,7 @@ pub fn refused() -> Vec<Case> {
             "one key more than fit", Lie { key_count: Some(2), ..file().key("k", kind::U8, &[1]) }.bytes(),
                 Error::Count { what: "keys", count: 2, left: 14, limit: 1 }, "at most 1";
         }
-        4 {
+        "strings" {
             "value string of 2^64-1 bytes", key(kind::STRING, &claimed(u64::MAX, b"abc")),
                 Error::StringLength { place: Place::Value(key), offset: 37, len: u64::MAX, left: 3 } if key == "k",
                 "the value of key \"k\", at offset 37, is a string of 18446744073709551615 bytes";
@@ -111,7 +111,7 @@ pub fn refused() -> Vec<Case> {
                 Error::Truncated { place: Place::Value(key), offset: 37, need: 4, left: 3 } if key == "k",
                 "the value of key \"k\", at offset 37";
         }
-        5 {
+        "keys" {
             "empty key", raw_key([string(b""), vec![0]].concat()),
                 Error::NameLength { place: Place::Key(0), offset: 24, len: 0 }, "the name of key 0";
             "key not UTF-8", raw_key(string(b"\xc3\x28")),
@@ -122,7 +122,7 @@ pub fn refused() -> Vec<Case> {
                 file().key("a", kind::U8, &[1]).key("two\nlines", kind::U8, &[1]).key("two\nlines", kind::I8, &[2]).bytes(),
                 Error::DuplicateKey { key } if key == "two\nlines", r#"key "two\nlines" is given twice"#;
         }
-        6 {
+        "value types" {
             "value type 13", key(13, &[0; 8]),
                 Error::ValueType { key, offset: 33, id: 13 } if key == "k", "key \"k\", at offset 33, has value type 13";
             "value type 255", key(255, &[0; 8]),
@@ -149,7 +149,7 @@ pub fn refused() -> Vec<Case> {
             "truth value 2 in an array", key(kind::ARRAY, &array(kind::BOOL, 3, &[0, 1, 2])),
                 Error::Bool { place: Place::Element(key, 2), offset: 51, value: 2 } if key == "k", "item 2 of key \"k\"";
         }
-        7 {
+        "alignment" {
             "alignment 0", align(kind::U32, &0u32.to_le_bytes()),
                 Error::Alignment { alignment: 0 }, "general.alignment is 0";
             "alignment 3", align(kind::U32, &3u32.to_le_bytes()),
@@ -165,7 +165,7 @@ pub fn refused() -> Vec<Case> {
                 Error::WrongType { key, wanted: "u64", found: "string" } if key == "general.alignment",
                 "key \"general.alignment\" is string, not u64";
         }
-        8 {
+        "dimensions" {
             "5 dimensions", tensor(&[1, 1, 1, 1, 1], F32, 0),
                 Error::Dimensions { tensor, count: 5 } if tensor == "w", "tensor \"w\" has 5 dimensions";
             "2^32-1 dimensions",
@@ -186,7 +186,7 @@ pub fn refused() -> Vec<Case> {
                 Error::PastEnd { tensor, offset: 0, bytes: 64, available: 32 } if tensor == "w",
                 "tensor \"w\" takes 64 bytes at 0 of the data, which has only 32";
         }
-        9 {
+        "offsets" {
             "offset unaligned", file().tensor("w", &[1], F32, 4).data(32).bytes(),
                 Error::Unaligned { tensor, offset: 4, alignment: 32 } if tensor == "w",
                 "tensor \"w\" starts at 4 of the data, not a multiple of 32";
@@ -216,17 +216,23 @@ pub fn refused() -> Vec<Case> {
                 bytes
             }, Error::Truncated { place: Place::Tensor(tensor), need: 8, left: 7, .. } if tensor == "w", "tensor \"w\"";
         }
-        10 {
+        "tensor types" {
             "tensor type 4", tensor(&[32], 4, 0),
-                Error::TensorType { tensor, id: 4 } if tensor == "w", "tensor \"w\" has type 4";
+                Error::TensorType { tensor, id: 4 } if tensor == "w", "tensor \"w\" has type 4, Q4_2, which ggml dropped";
             "tensor type 5", tensor(&[32], 5, 0),
-                Error::TensorType { tensor, id: 5 } if tensor == "w", "tensor \"w\" has type 5";
+                Error::TensorType { tensor, id: 5 } if tensor == "w", "tensor \"w\" has type 5, Q4_3, which ggml dropped";
             "tensor type 31", tensor(&[32], 31, 0),
-                Error::TensorType { tensor, id: 31 } if tensor == "w", "tensor \"w\" has type 31";
+                Error::TensorType { tensor, id: 31 } if tensor == "w", "type 31, Q4_0_4_4, which ggml dropped";
+            "tensor type 33", tensor(&[32], 33, 0),
+                Error::TensorType { tensor, id: 33 } if tensor == "w", "type 33, Q4_0_8_8, which ggml dropped";
+            "tensor type 37", tensor(&[32], 37, 0),
+                Error::TensorType { tensor, id: 37 } if tensor == "w", "type 37, IQ4_NL_4_8, which ggml dropped";
             "tensor type 200", tensor(&[32], 200, 0),
-                Error::TensorType { tensor, id: 200 } if tensor == "w", "tensor \"w\" has type 200";
+                Error::TensorType { tensor, id: 200 } if tensor == "w", "tensor \"w\" has type 200, which is unknown";
+            "tensor type 2^32-1", tensor(&[32], u32::MAX, 0),
+                Error::TensorType { tensor, id: u32::MAX } if tensor == "w", "tensor \"w\" has type 4294967295";
         }
-        11 {
+        "blocks" {
             "33 weights of Q4_0", tensor(&[33], Q4_0, 0),
                 Error::RowBlocks { tensor, ty: "Q4_0", cols: 33, block: 32 } if tensor == "w",
                 "tensor \"w\" is Q4_0 with rows of 33, not a multiple of its block of 32";
