@@ -8,6 +8,7 @@ use clap::builder::FalseyValueParser;
 use clap::{Args, ValueEnum};
 
 use crate::failure::Failure;
+use crate::grammar::GrammarArgs;
 use crate::sampling::SamplingArgs;
 
 /// Which model, and how it is loaded.
@@ -175,6 +176,8 @@ pub struct AnswerArgs {
     #[arg(long, env = "CERA_LOGPROBS", value_name = "N")]
     pub logprobs: Option<usize>,
     #[command(flatten)]
+    pub grammar: GrammarArgs,
+    #[command(flatten)]
     pub sampling: SamplingArgs,
 }
 
@@ -193,6 +196,7 @@ impl AnswerArgs {
             stop: self.stop.clone(),
             min_tokens: self.min_tokens,
             ignore_eog: self.ignore_eos,
+            grammar: self.grammar.grammar()?,
             logprobs: self.logprobs,
             ..cera::Request::default()
         })

@@ -9,6 +9,7 @@ mod args;
 mod commands;
 mod conversation;
 mod failure;
+mod grammar;
 mod input;
 mod interrupt;
 mod model;

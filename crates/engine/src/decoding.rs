@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cera_sample::{Params, Sampler, Vocabulary};
+use cera_sample::{Constraint, Params, Sampler, Vocabulary};
 use cera_token::{Detokenizer, Shown, Tokenizer};
 
 use crate::stop::StopStrings;
@@ -18,6 +18,7 @@ pub(crate) struct Decoding {
     limit: usize,
     least: usize,
     ignore_eog: bool,
+    constraint: Option<Constraint>,
     tokenizer: Option<Tokenizer>,
     detokenizer: Option<Detokenizer>,
     stops: StopStrings,
@@ -25,12 +26,13 @@ pub(crate) struct Decoding {
 }
 
 impl Decoding {
-    /// Answer number `choice` of a request, which goes on from `tokens`.
+    /// Answer number `choice` of a request, which goes on from `tokens`, under a constraint where the request has a grammar.
     pub fn new(
         request: &Request,
         choice: usize,
         tokenizer: Option<&Tokenizer>,
         tokens: &[u32],
+        constraint: Option<Constraint>,
     ) -> Result<Self, Error> {
         request.check(tokenizer)?;
         let seed = request.sampling.seed.wrapping_add(choice as u64);
@@ -44,6 +46,7 @@ impl Decoding {
             limit: request.max_tokens.unwrap_or(usize::MAX),
             least: request.min_tokens,
             ignore_eog: request.ignore_eog,
+            constraint,
             tokenizer: tokenizer.cloned(),
             detokenizer: tokenizer.map(|t| Detokenizer::new(t, Shown::Text)),
             stops: StopStrings::new(&request.stop),
@@ -64,7 +67,7 @@ impl Decoding {
     /// What the next choice needs of the model's last row.
     pub fn want(&self) -> Want {
         // The backend's own choice is the same token, and spares the row of logits.
-        let own = self.greedy && self.logprobs.is_none() && !self.masks_eog();
+        let own = self.greedy && self.logprobs.is_none() && !self.masks_eog() && self.constraint.is_none();
         match (self.limit, own) {
             (0, _) => Want::Nothing,
             (_, true) => Want::Token,
@@ -90,12 +93,11 @@ impl Decoding {
         }
         // Choosing changes the row, and whose probability is wanted shows behind it.
         let raw = self.logprobs.map(|top| (top, logits.to_vec()));
+        if let Some(constraint) = &mut self.constraint {
+            constraint.apply(logits)?;
+        }
         if self.masks_eog() {
-            for &id in self.tokenizer.iter().flat_map(Tokenizer::eog) {
-                if let Some(logit) = logits.get_mut(id as usize) {
-                    *logit = f32::NEG_INFINITY;
-                }
-            }
+            self.mask_eog(logits);
         }
         let token = self.sampler.sample(logits)?;
         Ok((token, raw.map(|(top, raw)| Logprobs::new(&raw, token, top))))
@@ -112,12 +114,17 @@ impl Decoding {
     ) -> Result<(Token, Option<Finish>), Error> {
         let counts = self.generated >= self.least;
         self.sampler.accept(id);
+        if let Some(constraint) = &mut self.constraint {
+            constraint.accept(id)?;
+        }
+        let complete = self.constraint.as_ref().is_some_and(Constraint::is_complete);
         self.generated += 1;
         let token = |text| Token { choice: self.choice, id, text, logprobs };
         let (Some(tokenizer), Some(detokenizer)) = (&self.tokenizer, &mut self.detokenizer) else {
             return Ok((token(String::new()), self.ended(length, context)));
         };
-        let mut finish = if !self.ignore_eog && tokenizer.is_eog(id) { Some(Finish::Eog) } else { None };
+        let ends = tokenizer.is_eog(id) && (complete || !self.ignore_eog);
+        let mut finish = ends.then_some(Finish::Eog);
         let mut text = String::new();
         if finish.is_none() {
             // Rows of the output that only fill it up are no tokens, and have no text.
@@ -132,7 +139,9 @@ impl Decoding {
             }
         }
         if finish.is_none() {
-            finish = if self.generated >= self.limit {
+            finish = if complete {
+                Some(Finish::Eog)
+            } else if self.generated >= self.limit {
                 Some(Finish::Length)
             } else if length >= context {
                 Some(Finish::Context)
@@ -156,6 +165,24 @@ impl Decoding {
     /// Whether no token that ends an answer may be chosen yet.
     fn masks_eog(&self) -> bool {
         self.generated < self.least && !self.ignore_eog && self.tokenizer.is_some()
+    }
+
+    /// Rules out the tokens that end an answer, unless a constraint leaves nothing else.
+    fn mask_eog(&self, logits: &mut [f32]) {
+        let ends = self.tokenizer.as_ref().map(Tokenizer::eog).unwrap_or_default();
+        let mut before = Vec::with_capacity(ends.len());
+        for &id in ends {
+            if let Some(logit) = logits.get_mut(id as usize) {
+                before.push((id as usize, std::mem::replace(logit, f32::NEG_INFINITY)));
+            }
+        }
+        if self.constraint.is_some() && logits.iter().all(|&l| l == f32::NEG_INFINITY) {
+            for (id, was) in before {
+                if let Some(logit) = logits.get_mut(id) {
+                    *logit = was;
+                }
+            }
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use cera_token::Tokenizer;
 
 use crate::blocks::BlockPool;
 use crate::disk::{Disk, DiskOptions, DiskStats, fingerprint};
+use crate::grammar::Compiler;
 use crate::prefix::PrefixTree;
 use crate::states::SlotPool;
 use crate::weights::FileWeights;
@@ -79,6 +80,7 @@ pub struct Engine {
     backend: &'static str,
     pub(crate) loaded: Box<dyn Loaded>,
     tokenizer: Option<Tokenizer>,
+    pub(crate) compiler: Compiler,
     pub(crate) pool: BlockPool,
     slots: SlotPool,
     pub(crate) prefixes: PrefixTree,
@@ -180,6 +182,7 @@ impl Engine {
         Ok(Self {
             backend: backend.name(),
             loaded,
+            compiler: Compiler::new(tokenizer.as_ref()),
             tokenizer,
             prefixes: PrefixTree::new(&pool, slots.kept()),
             disk,

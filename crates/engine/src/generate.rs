@@ -21,8 +21,8 @@ impl Engine {
     /// The report comes back, not as an event.
     ///
     /// # Errors
-    /// [`Error::Request`] where nothing is pending or several answers are asked for, those of [`Request::check`], and the
-    /// errors of [`Engine::step`].
+    /// [`Error::Request`] where nothing is pending or several answers are asked for, those of [`Request::check`],
+    /// [`Error::Sample`] for a grammar that cannot be used, and the errors of [`Engine::step`].
     pub fn generate(
         &mut self,
         sequence: &mut Sequence,
@@ -37,7 +37,11 @@ impl Engine {
             return Err(Error::Request(format!("{choices} answers are asked for: one sequence holds one")));
         }
         request.sampling.check_vocabulary(self.vocabulary())?;
-        let mut decoding = Decoding::new(request, 0, self.tokenizer().ok(), sequence.tokens())?;
+        request.check(self.tokenizer().ok())?;
+        let grammar = request.grammar.as_ref().map(|grammar| self.compiler.compile(grammar)).transpose()?;
+        let constraint = grammar.map(|compiled| compiled.start());
+        let tokens = sequence.tokens();
+        let mut decoding = Decoding::new(request, 0, self.tokenizer().ok(), tokens, constraint)?;
         let reused_tokens = sequence.stored();
         let start = Instant::now();
         let mut progress = Progress::default();

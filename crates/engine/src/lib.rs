@@ -33,6 +33,7 @@ mod embed;
 mod engine;
 mod error;
 mod generate;
+mod grammar;
 mod prefix;
 mod rank;
 mod request;
@@ -47,6 +48,7 @@ mod weights;
 
 pub use cera_arch::Pooling;
 pub use cera_convert::{Importances, Mix, Notes, Recipe, Source, save, tokenizer};
+pub use cera_sample::Grammar;
 pub use conversation::Conversation;
 pub use disk::{DiskOptions, DiskStats};
 pub use embed::Norm;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use cera_sample::Params;
+use cera_sample::{Grammar, Params};
 use cera_token::Tokenizer;
 
 use crate::Error;
@@ -23,6 +23,11 @@ pub struct Request {
     pub stop: Vec<String>,
     /// Go on behind the tokens that end an answer.
     pub ignore_eog: bool,
+    /// What the answer must look like. No token is chosen that leads out of it, tokens that end an answer come only where it
+    /// may end, whatever [`min_tokens`](Self::min_tokens) and [`ignore_eog`](Self::ignore_eog) say, and the answer ends where
+    /// nothing may follow. What [`max_tokens`](Self::max_tokens), a stop string or the context breaks off is incomplete:
+    /// [`Report::finish`] tells.
+    pub grammar: Option<Grammar>,
     /// Give each token's logarithmic probability, and that of so many of the most likely tokens in its place.
     pub logprobs: Option<usize>,
 }
@@ -36,6 +41,7 @@ impl Default for Request {
             min_tokens: 0,
             stop: Vec::new(),
             ignore_eog: false,
+            grammar: None,
             logprobs: None,
         }
     }
@@ -46,7 +52,7 @@ impl Request {
     ///
     /// # Errors
     /// [`Error::Request`] for what contradicts itself, [`Error::Sample`] for parameters out of their ranges,
-    /// [`Error::NoTokenizer`] for stop strings, and for those that break repetitions, where there is no text.
+    /// [`Error::NoTokenizer`] for stop strings, those that break repetitions, and grammars, where there is no text.
     pub fn check(&self, tokenizer: Option<&Tokenizer>) -> Result<(), Error> {
         self.sampling.validate()?;
         let refuse = |why: &str| Err(Error::Request(why.into()));
@@ -56,7 +62,8 @@ impl Request {
         if self.stop.iter().any(String::is_empty) {
             return refuse("an empty stop string would stop every answer at once");
         }
-        if tokenizer.is_none() && (!self.stop.is_empty() || self.sampling.needs_vocabulary()) {
+        let needs_text = !self.stop.is_empty() || self.grammar.is_some() || self.sampling.needs_vocabulary();
+        if tokenizer.is_none() && needs_text {
             return Err(Error::NoTokenizer);
         }
         match self.max_tokens {
@@ -133,7 +140,7 @@ impl Logprobs {
 /// Why a generation ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Finish {
-    /// The model generated a token that ends its answer.
+    /// The answer came to its own end: the model generated a token that ends it, or nothing may follow by the grammar.
     Eog,
     /// The most tokens that were asked for.
     Length,
@@ -226,6 +233,7 @@ mod tests {
             Request { choices: 0, ..base() },
             Request { stop: vec!["x".into()], ..base() },
             Request { stop: vec![String::new()], ..base() },
+            Request { grammar: Some(Grammar::json_object()), ..base() },
             Request { min_tokens: 3, max_tokens: Some(2), ..base() },
             Request { sampling: Params { temperature: -1.0, ..Params::default() }, ..base() },
         ];

@@ -84,6 +84,51 @@ fn run_tells_everything_as_json() {
 }
 
 #[test]
+fn answers_follow_the_form_that_is_asked_for() {
+    let place = Place::new(Text::Chat);
+    let said = |words: &[&str]| {
+        let o = object(&good(place.with_model(&["run", "--json", "-p", "x"]).args(GREEDY).args(words)).out);
+        assert_eq!(o["finish"], "eog");
+        o["text"].as_str().unwrap().to_owned()
+    };
+    let schema = r#"{"type": "array", "items": {"enum": ["B", "C"]}, "minItems": 2, "maxItems": 2}"#;
+    let file = place.file("schema.json", schema);
+    for words in [["--json-schema", schema], ["-j", schema], ["--json-schema-file", &file]] {
+        let document: Vec<String> = serde_json::from_str(&said(&words)).unwrap();
+        assert!(document.len() == 2 && document.iter().all(|d| d == "B" || d == "C"), "{document:?}");
+    }
+    let gbnf = place.file("answer.gbnf", "root ::= \"é\" [A-D]{3}");
+    assert_eq!(said(&["--grammar-file", &gbnf]), "éABC");
+    assert_eq!(said(&["--grammar", "root ::= [X-Z]{2}"]), "XY");
+    assert_eq!(said(&["--grammar", "%llguidance {}\nstart: \"<\" /[A-B]{2}/"]), "<AB");
+    assert_eq!(said(&["--regex", "no|[A-C]{2}"]), "AB");
+    // Each turn of a conversation.
+    let chat = fed(place.with_model(&["chat", "--regex", "[K-M]{2}"]).args(GREEDY), "a\nb\n");
+    assert_eq!((chat.code, chat.out.as_str()), (Some(0), "KL\nKL\n"), "{}", chat.err);
+    // What breaks an answer off is said.
+    let words = ["run", "--json", "-p", "x", "-n", "4", "--json-schema", schema];
+    assert_eq!(object(&good(place.with_model(&words).args(GREEDY)).out)["finish"], "length");
+}
+
+#[test]
+fn forms_that_cannot_be_asked_for_are_refused() {
+    let place = Place::new(Text::Chat);
+    let refuse = |code: i32, words: &[&str], says: &[&str]| {
+        bad(place.with_model(&["run", "-p", "x"]).args(GREEDY).args(words), code, says);
+    };
+    refuse(2, &["--json-schema", "{"], &["--json-schema", "not JSON"]);
+    refuse(2, &["--regex", "a", "--grammar", "root ::= \"a\""], &["--regex", "--grammar"]);
+    refuse(1, &["--json-schema-file", "no-such-file"], &["no-such-file"]);
+    let file = place.file("wrong.json", "[1");
+    refuse(1, &["--json-schema-file", &file], &["wrong.json", "not JSON"]);
+    refuse(1, &["--json-schema", r#"{"type": "strange"}"#], &["JSON schema", "strange"]);
+    refuse(1, &["--regex", "(a"], &["regular expression"]);
+    refuse(1, &["--grammar", "root ::= other"], &["GBNF", "other"]);
+    let ids = Place::new(Text::None);
+    bad(ids.with_model(&["run", "--ids", "65", "--regex", "a"]).args(GREEDY), 1, &["tokenizer"]);
+}
+
+#[test]
 fn run_samples_by_its_seed() {
     let place = Place::new(Text::None);
     let draw = |seed: &str| {

@@ -11,10 +11,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cera_arch::Pooling;
+use cera_sample::Compiled;
 use cera_token::Tokenizer;
 
 pub use answer::{Answer, Reply};
 
+use crate::grammar::Compiler;
 use crate::{DiskStats, Engine, Error, Event, Norm, Request, Session};
 use worker::Worker;
 
@@ -125,6 +127,7 @@ pub struct Service {
 struct Handle {
     shared: Arc<Shared>,
     model: Model,
+    compiler: Compiler,
     queue: usize,
 }
 
@@ -158,6 +161,8 @@ struct Inbox {
 struct Submission {
     prompt: Vec<u32>,
     request: Request,
+    /// The request's grammar.
+    grammar: Option<Compiled>,
     arrived: Instant,
     events: async_channel::Sender<Result<Event, Error>>,
 }
@@ -185,14 +190,14 @@ impl Service {
         if options.queue == 0 || options.running == 0 || options.rows == Some(0) {
             return Err(Error::Option("a service for 0 requests, or steps of 0 rows, are no use".into()));
         }
-        let model = model(&engine)?;
+        let (model, compiler) = (model(&engine)?, engine.compiler.clone());
         let shared = Arc::new(Shared { inbox: Mutex::default(), came: Condvar::new() });
         let worker = Worker::new(engine, &options, Arc::clone(&shared));
         thread::Builder::new()
             .name("cera-service".into())
             .spawn(move || worker.run())
             .map_err(|e| Error::Option(format!("no thread could be started: {e}")))?;
-        Ok(Self { handle: Arc::new(Handle { shared, model, queue: options.queue }) })
+        Ok(Self { handle: Arc::new(Handle { shared, model, compiler, queue: options.queue }) })
     }
 
     /// An empty timeline. Any number of them may rest.
@@ -202,10 +207,13 @@ impl Service {
 
     /// Asks for an answer to a prompt. It is waited for and read from what comes back.
     ///
+    /// A grammar is compiled here, within a second, and before that the vocabulary is made ready for the first one of all,
+    /// which takes as long again: whoever must not block calls from a thread for such work.
+    ///
     /// # Errors
     /// [`Error::Busy`] where too many wait already, [`Error::Context`] for a prompt longer than the context,
-    /// [`Error::Vocabulary`] for an id that the model lacks, those of [`Request::check`], [`Error::Request`] for an empty
-    /// prompt or a model that is loaded for embeddings, [`Error::Draining`] and [`Error::Stopped`].
+    /// [`Error::Vocabulary`] for an id that the model lacks, those of [`Request::check`], [`Error::Sample`] for a grammar that
+    /// cannot be used, [`Error::Request`] for an empty prompt or a model that is loaded for embeddings, [`Error::Draining`] and [`Error::Stopped`].
     pub fn submit(&self, prompt: Vec<u32>, request: Request) -> Result<Answer, Error> {
         let model = &self.handle.model;
         if model.pooling.is_some() {
@@ -220,13 +228,19 @@ impl Service {
                 "{choices} answers are asked for, but only {limit} may wait"
             )));
         }
+        let arrived = Instant::now();
+        let grammar = match &request.grammar {
+            Some(grammar) => {
+                // No work for who is turned away.
+                drop(self.room(choices)?);
+                Some(self.handle.compiler.compile(grammar)?)
+            }
+            None => None,
+        };
         let (events, receiver) = async_channel::unbounded();
-        let mut inbox = self.open()?;
-        if inbox.queued + choices > limit {
-            return Err(Error::Busy { queued: inbox.queued, limit });
-        }
+        let mut inbox = self.room(choices)?;
         inbox.queued += choices;
-        inbox.submissions.push(Submission { prompt, request, arrived: Instant::now(), events });
+        inbox.submissions.push(Submission { prompt, request, grammar, arrived, events });
         drop(inbox);
         self.handle.shared.came.notify_one();
         Ok(Answer::new(receiver, choices))
@@ -282,6 +296,13 @@ impl Service {
     /// What is known of the model.
     pub fn model(&self) -> &Model {
         &self.handle.model
+    }
+
+    /// The inbox, where it has room for so many answers.
+    fn room(&self, choices: usize) -> Result<MutexGuard<'_, Inbox>, Error> {
+        let inbox = self.open()?;
+        let (queued, limit) = (inbox.queued, self.handle.queue);
+        if queued + choices > limit { Err(Error::Busy { queued, limit }) } else { Ok(inbox) }
     }
 
     /// The inbox, where it takes something.

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use async_channel::Sender;
 use cera_backend::StepOutput;
+use cera_sample::Compiled;
 
 use super::{EmbedJob, Inbox, ServiceOptions, Shared, Stats, Submission};
 use crate::decoding::Decoding;
@@ -148,8 +149,10 @@ impl Worker {
     fn job(&self, s: &Submission, choice: usize) -> Result<Job, Error> {
         let mut sequence = self.engine.sequence();
         sequence.append(&s.prompt)?;
+        let constraint = s.grammar.as_ref().map(Compiled::start);
+        let tokenizer = self.engine.tokenizer().ok();
         Ok(Job {
-            decoding: Decoding::new(&s.request, choice, self.engine.tokenizer().ok(), &s.prompt)?,
+            decoding: Decoding::new(&s.request, choice, tokenizer, &s.prompt, constraint)?,
             request: self.requests,
             sequence,
             events: s.events.clone(),
@@ -324,6 +327,8 @@ impl Worker {
                 }
                 let tokens = job.sequences.iter().map(Vec::len).sum::<usize>();
                 self.stats.prompt_tokens += tokens as u64;
+                // Who gets them finds them in the statistics.
+                self.publish(&mut Arc::clone(&self.shared).lock());
                 // Nobody may wait for it any more.
                 let _ = job.reply.try_send(result);
             }
